@@ -1,0 +1,39 @@
+"""koopsim: Stable Invariant Models for PyTorch, infinitely deep in theory, feedforward in practice.
+
+    koopsim.build("copy/sim-single")        an untrained model of the paper, by name
+    koopsim.SIM(lift=..., ...)              your own
+    koopsim.load("runs/my-run")             a trained one
+    koopsim.spectral.analyze(A)             does it settle, oscillate or blow up?
+
+Names are imported when they are first used, so that `import koopsim` costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "build": "koopsim.models",
+    "SIM": "koopsim.nn",
+    "count_parameters": "koopsim.nn",
+    "load": "koopsim.train",
+    "KoopsimError": "koopsim.errors",
+}
+_ROOMS = ("nn", "implicit", "spectral", "tasks", "train", "report", "config", "presets")
+
+__all__ = ["SIM", "KoopsimError", "build", "count_parameters", "load", *_ROOMS]  # pyright: ignore
+
+if TYPE_CHECKING:
+    from koopsim.errors import KoopsimError
+    from koopsim.models import build
+    from koopsim.nn import SIM, count_parameters
+    from koopsim.train import load
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(import_module(_WHERE[name]), name)
+    if name in _ROOMS:
+        return import_module(f"koopsim.{name}")
+    raise AttributeError(f"module 'koopsim' has no attribute {name!r}")

@@ -1,0 +1,263 @@
+"""What a model, a task, a recipe and a run are: frozen dataclasses, and their JSON.
+
+    Run = model + task + recipe + seed        everything needed to repeat a number
+
+No torch here: the command line reads these before anything heavy is imported. The symbols in comments
+are the paper's (docs/math.md has the glossary).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from dataclasses import dataclass, field
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from koopsim.errors import KoopsimError, did_you_mean
+
+
+def _require(ok: bool, message: str) -> None:
+    if not ok:
+        raise KoopsimError(message)
+
+
+# ---------------------------------------------------------------- lifts: mu
+
+
+@dataclass(frozen=True)
+class TCNConfig:
+    """mu for sequences: a temporal convolutional network."""
+
+    levels: int = 8
+    channels: int = 10
+    kernel: int = 8
+    input_channels: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("levels", "channels", "kernel", "input_channels"):
+            _require(getattr(self, name) >= 1, f"TCN {name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class VGGConfig:
+    """mu for images: two stages of two 3x3 convolutions and a max pooling."""
+
+    channels: int = 38
+    image: tuple[int, int, int] = (3, 32, 32)  # channels, height, width
+
+    def __post_init__(self) -> None:
+        _require(self.channels >= 1, f"VGG channels is {self.channels}; it must be at least 1.")
+        _require(min(self.image[1:]) >= 4, f"VGG needs images of at least 4 x 4 pixels, got {self.image[1:]}.")
+
+
+@dataclass(frozen=True)
+class MLPConfig:
+    """mu for points: two hidden layers with ReLU."""
+
+    inputs: int = 2
+    width: int = 256
+    layers: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("inputs", "width", "layers"):
+            _require(getattr(self, name) >= 1, f"MLP {name} is {getattr(self, name)}; it must be at least 1.")
+
+
+@dataclass(frozen=True)
+class IdentityConfig:
+    """mu = identity: the RFF-only model lifts its input by psi alone."""
+
+    inputs: int = 2
+
+
+# ---------------------------------------------------------------- models
+
+
+@dataclass(frozen=True)
+class FourierConfig:
+    """psi: random Fourier features of a shift-invariant kernel."""
+
+    features: int = 32  # M
+    bandwidth: float = 1.0  # b, a length scale
+    kernel: Literal["gaussian", "laplace"] = "gaussian"
+
+    def __post_init__(self) -> None:
+        _require(
+            self.features >= 2 and self.features % 2 == 0,
+            f"The number of Fourier features M is {self.features}; it must be even (a sine and a cosine each).",
+        )
+        _require(self.bandwidth > 0, f"The bandwidth is {self.bandwidth}; it is a length scale and must be positive.")
+
+
+@dataclass(frozen=True)
+class SIMConfig:
+    """A stable invariant model: z = nu(U V phi), y = h(z)."""
+
+    lift: TCNConfig | VGGConfig | MLPConfig | IdentityConfig = field(default_factory=TCNConfig)
+    lift_dim: int = 32  # N
+    fourier: FourierConfig | None = None  # set: two-tier (with lift) or RFF only (identity lift)
+    rank: int | None = None  # K; None is the paper's half of the lifted dimension
+    projector: bool = False  # enforce V U = I
+    hidden: int = 32  # H, the width of nu
+    outputs: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("lift_dim", "hidden", "outputs"):
+            _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
+        if isinstance(self.lift, IdentityConfig):
+            _require(self.fourier is not None, "An identity lift needs Fourier features (the RFF-only model).")
+        n = self.lifted
+        if self.rank is None:
+            _require(n >= 2, f"The lifted dimension is {n}; the paper's rank K = N/2 needs at least 2.")
+        else:
+            _require(1 <= self.rank <= n, f"The rank K is {self.rank}; it must lie between 1 and the lifted dimension {n}.")
+
+    @property
+    def lifted(self) -> int:
+        """The dimension the limit operator acts on: M with Fourier features, else N."""
+        return self.fourier.features if self.fourier else self.lift_dim
+
+
+@dataclass(frozen=True)
+class SolverConfig:
+    """How a fixed point is found."""
+
+    method: Literal["anderson", "broyden", "picard"] = "anderson"
+    max_steps: int = 30
+    tolerance: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _require(self.max_steps >= 1, f"The solver's max_steps is {self.max_steps}; it must be at least 1.")
+        _require(self.tolerance > 0, f"The solver's tolerance is {self.tolerance}; it must be positive.")
+
+
+@dataclass(frozen=True)
+class DEQConfig:
+    """The deep equilibrium model of the copy memory task: a Universal Transformer cell."""
+
+    heads: int = 8
+    head_dim: int = 5
+    model_dim: int = 40
+    inner_dim: int = 40
+    vocabulary: int = 10
+    forward: SolverConfig = field(default_factory=SolverConfig)
+    backward: SolverConfig = field(default_factory=SolverConfig)
+    memory: int | None = None  # how many past steps the solvers keep; None is each one's own default
+    gradient: Literal["implicit", "jacobian-free", "phantom"] = "implicit"
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "head_dim", "model_dim", "inner_dim", "vocabulary"):
+            _require(getattr(self, name) >= 1, f"DEQ {name} is {getattr(self, name)}; it must be at least 1.")
+        _require(self.model_dim % 2 == 0, f"DEQ model_dim is {self.model_dim}; sinusoidal positions need an even one.")
+        _require(self.memory is None or self.memory >= 1, f"DEQ memory is {self.memory}; it must be at least 1.")
+
+
+Model = SIMConfig | DEQConfig
+
+# ---------------------------------------------------------------- tasks
+
+
+@dataclass(frozen=True)
+class CopyMemoryConfig:
+    """Remember ten digits over T blanks."""
+
+    horizon: int = 500  # T
+    train: int = 4500
+    valid: int = 500
+    test: int = 500
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.horizon >= 1, f"The horizon T is {self.horizon}; it must be at least 1.")
+        for name in ("train", "valid", "test"):
+            _require(getattr(self, name) >= 1, f"The number of {name} sequences is {getattr(self, name)}; it must be at least 1.")
+
+
+Task = CopyMemoryConfig
+
+# ---------------------------------------------------------------- recipe and run
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained: Adam, its schedule, and what is reported on the way."""
+
+    batch_size: int = 20
+    epochs: int = 20
+    learning_rate: float = 1e-3
+    schedule: Literal["constant", "step", "onecycle", "cosine"] = "constant"
+    step_size: int = 10  # epochs between drops of the step schedule
+    eps: float = 1e-8
+    clip_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "step_size"):
+            _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
+        _require(self.learning_rate > 0, f"The learning rate is {self.learning_rate}; it must be positive.")
+        _require(self.eps > 0, f"Adam's eps is {self.eps}; it must be positive.")
+        _require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm is {self.clip_norm}; it must be positive.")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that decides a number."""
+
+    model: SIMConfig | DEQConfig
+    task: CopyMemoryConfig
+    recipe: Recipe
+    seed: int = 0
+    data: Literal["train", "train+valid"] = "train+valid"  # the paper retrains on both after the search
+    precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def to_dict(config: Any) -> Any:
+    """A dataclass as plain JSON values; each one carries its class name under "kind"."""
+    if dataclasses.is_dataclass(config) and not isinstance(config, type):
+        fields = {f.name: to_dict(getattr(config, f.name)) for f in dataclasses.fields(config)}
+        return {"kind": type(config).__name__, **fields}
+    if isinstance(config, tuple):
+        return [to_dict(v) for v in config]
+    return config
+
+
+def from_dict(cls: Any, data: Any, where: str = "config") -> Any:
+    """The inverse of `to_dict`, strict: an unknown key, a wrong kind or a wrong type is refused by name."""
+    if get_origin(cls) in (Union, types.UnionType):
+        return _from_union(get_args(cls), data, where)
+    if get_origin(cls) is Literal:
+        _require(data in get_args(cls), f"{where} is {data!r}; expected one of {get_args(cls)}.")
+        return data
+    if get_origin(cls) is tuple:
+        _require(isinstance(data, list), f"{where} is {data!r}; expected a list.")
+        return tuple(from_dict(t, v, where) for t, v in zip(get_args(cls), data, strict=True))
+    if dataclasses.is_dataclass(cls):
+        return _from_fields(cls, data, where)
+    if cls is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    _require(type(data) is cls, f"{where} is {data!r}; expected {getattr(cls, '__name__', cls)}.")
+    return data
+
+
+def _from_union(options: tuple, data: Any, where: str) -> Any:
+    if data is None and type(None) in options:
+        return None
+    if isinstance(data, dict):
+        known = {t.__name__: t for t in options if dataclasses.is_dataclass(t)}
+        kind = data.get("kind", "")
+        _require(kind in known, f"{where} has the unknown kind {kind!r}." + did_you_mean(str(kind), known))
+        return from_dict(known[kind], data, where)
+    plain = [t for t in options if t is not type(None) and not dataclasses.is_dataclass(t)]
+    _require(len(plain) == 1, f"{where} is {data!r}; expected one of {[t.__name__ for t in options]}.")
+    return from_dict(plain[0], data, where)
+
+
+def _from_fields(cls: Any, data: Any, where: str) -> Any:
+    _require(isinstance(data, dict), f"{where} is {data!r}; expected an object.")
+    hints = get_type_hints(cls)
+    given = {k: v for k, v in data.items() if k != "kind"}
+    for key in given:
+        _require(key in hints, f"{where} has the unknown entry {key!r}." + did_you_mean(key, hints))
+    return cls(**{k: from_dict(hints[k], v, f"{where}.{k}") for k, v in given.items()})

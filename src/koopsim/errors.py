@@ -1,0 +1,15 @@
+"""The one kind of error that is the user's to fix: it is printed as one line, without a traceback."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class KoopsimError(Exception):
+    """Something given to koopsim cannot be used. The message says what was given, what was expected, what to do."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """" Did you mean 'x'?", or the list of what is known when nothing is close."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(known)}."

@@ -1,0 +1,18 @@
+"""What SIMs stand in for: models defined by a fixed point z* = f(z*, x), and how to solve and train them."""
+
+from koopsim.implicit.gradient import DEQ, DEQInfo, UnconvergedWarning
+from koopsim.implicit.solvers import SOLVERS, Info, anderson, broyden, picard
+from koopsim.implicit.transformer import TransformerDEQ, UniversalTransformerCell
+
+__all__ = [
+    "DEQ",
+    "SOLVERS",
+    "DEQInfo",
+    "Info",
+    "TransformerDEQ",
+    "UnconvergedWarning",
+    "UniversalTransformerCell",
+    "anderson",
+    "broyden",
+    "picard",
+]

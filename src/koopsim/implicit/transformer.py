@@ -1,0 +1,211 @@
+"""The Universal-Transformer DEQ of the copy-memory task, 17,010 parameters (paper, section 4.1).
+
+    q, k, v = W_qkv LN(z) + u                    u: the injection, a linear map of the embedded token
+    a       = z + W_o Attention(q, k, v) + b_o
+    f(z, u) = LN(a) + FF(LN(a))                  FF = Linear, ReLU, Linear; LN without affine
+
+Attention is causal with relative positions (Dai et al., Transformer-XL, 2019), per head of width e
+
+    score(i, j) = ((q_i + r_w).k_j + (q_i + r_r).W_r p(i-j)) / sqrt(e),   p(n) = (sin n w_1.., cos n w_1..)
+
+and is computed without a T x T tensor and without a shift. Write the position term as a.p(i-j) with
+a = W_r^T (q_i + r_r), a^s and a^c its sine and cosine coefficients. By angle addition it equals
+
+    Re[(a^c - i a^s) e^{i w i} conj(e^{i w j})]
+
+an inner product of a query turned by its own position with features of the key's position that never
+change. So relative attention is plain attention whose queries and keys are 40 wider (5 + 40, padded to 48).
+
+All that does not depend on z is computed once a forward (`prepare`), and everything linear in LN(z) is one
+matrix product: q, its image a, k and v. Every weight of the cell is weight-normed: W = gain * D / ||D||.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from koopsim.implicit.gradient import DEQ, DEQInfo
+from koopsim.implicit.solvers import Map
+
+
+class WeightNormLinear(nn.Module):
+    """x -> W x + b with rows W_i = gain_i direction_i / || direction_i || (Salimans & Kingma, 2016)."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
+        super().__init__()
+        plain = nn.Linear(inputs, outputs, bias=bias)  # PyTorch's default initialisation, kept as it is
+        self.direction = nn.Parameter(plain.weight.detach())
+        self.gain = nn.Parameter(torch.linalg.vector_norm(self.direction.detach(), dim=1))
+        self.bias = nn.Parameter(plain.bias.detach()) if bias else None
+
+    def weight(self) -> Tensor:
+        norm = torch.linalg.vector_norm(self.direction, dim=1, keepdim=True)
+        return self.direction * (self.gain.unsqueeze(1) / norm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight(), self.bias)
+
+
+@functools.cache
+def _position_table(
+    length: int, content: int, model_dim: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """(cos n w, sin n w) for n < length, w = 0 in the content columns; (length, pairs, 2).
+
+    Kept for good, for lengths that are powers of two only: there are few, and a captured CUDA graph that
+    reads one must never find it gone.
+    """
+    with torch.inference_mode(False), torch.no_grad():
+        frequency = 1e4 ** (-torch.arange(0, model_dim, 2, dtype=torch.float64) / model_dim)
+        frequency = torch.cat([frequency.new_zeros(content // 2), frequency])
+        angle = torch.outer(torch.arange(length, dtype=torch.float64), frequency)
+        return torch.stack([angle.cos(), angle.sin()], dim=-1).to(device, dtype)
+
+
+def _pad(x: Tensor, width: int, dim: int = -1) -> Tensor:
+    """Zeros up to `width` along one dimension, -1 or -2."""
+    missing = width - x.shape[dim]
+    return F.pad(x, (0, missing) if dim == -1 else (0, 0, 0, missing))
+
+
+class UniversalTransformerCell(nn.Module):
+    """f(z, u): (B, T, model_dim), (B, T, 3 heads head_dim) -> (B, T, model_dim)."""
+
+    def __init__(self, heads: int = 8, head_dim: int = 5, model_dim: int = 40, inner_dim: int = 40) -> None:
+        super().__init__()
+        if min(heads, head_dim, model_dim, inner_dim) < 1 or model_dim % 2:
+            raise ValueError(
+                f"heads={heads}, head_dim={head_dim}, model_dim={model_dim}, inner_dim={inner_dim}: expected "
+                "positive sizes and an even model_dim, since positions are pairs of sine and cosine"
+            )
+        self.heads, self.head_dim, self.model_dim = heads, head_dim, model_dim
+        self.qkv = WeightNormLinear(model_dim, 3 * heads * head_dim, bias=False)
+        self.relative = WeightNormLinear(model_dim, heads * head_dim, bias=False)
+        self.content_bias = nn.Parameter(0.01 * torch.randn(heads, head_dim))  # r_w
+        self.position_bias = nn.Parameter(0.01 * torch.randn(heads, head_dim))  # r_r
+        self.output = WeightNormLinear(heads * head_dim, model_dim, bias=True)
+        self.inner = WeightNormLinear(model_dim, inner_dim, bias=True)
+        self.outer = WeightNormLinear(inner_dim, model_dim, bias=True)
+
+    def initial(self, u: Tensor) -> Tensor:
+        return u.new_zeros(*u.shape[:-1], self.model_dim)
+
+    def forward(self, z: Tensor, u: Tensor) -> Tensor:
+        return self.prepare(u)(z)
+
+    def prepare(self, u: Tensor) -> Map:
+        """z -> f(z, u), with the weights normalised and everything of u and the positions in place."""
+        B, T, _ = u.shape
+        H, e, d = self.heads, self.head_dim, self.model_dim
+        width = 8 * math.ceil((e + d) / 8)  # of a query or key; fused attention wants multiples of 8
+        content = width - d  # the first columns: content and zeros; the other d: positions
+        value = 8 * math.ceil(e / 8)
+        table = _position_table(1 << (T - 1).bit_length(), content, d, u.dtype, u.device)[:T]
+        turn = torch.view_as_complex(table)[:, None]  # e^{i n w}: (T, 1, width / 2)
+        features = table.flatten(1)[:, content:].view(1, T, 1, d).expand(B, T, H, d)
+
+        W_q, W_k, W_v = self.qkv.weight().view(3, H, e, d)
+        sine, cosine = self.relative.weight().view(H, e, 2, d // 2).unbind(2)
+        R = torch.stack([cosine, -sine], dim=-1).view(H, e, d)  # row q -> row (a^c, -a^s), interleaved
+        W = torch.cat(
+            [
+                torch.cat([_pad(W_q, content, -2), R.mT @ W_q], dim=1).flatten(0, 1),
+                _pad(W_k, width, -2).flatten(0, 1),
+                _pad(W_v, value, -2).flatten(0, 1),
+            ]
+        )
+        u_q, u_k, u_v = u.view(B, T, 3, H, e).unbind(2)
+        position = torch.einsum("bthe,hep->bthp", u_q + self.position_bias, R)
+        constant = torch.cat(
+            [
+                torch.cat([_pad(u_q + self.content_bias, content), position], dim=-1).flatten(2),
+                torch.cat([_pad(u_k, content), features], dim=-1).flatten(2),
+                _pad(u_v, value).flatten(2),
+            ],
+            dim=-1,
+        ).flatten(0, 1)
+        W_o = _pad(self.output.weight().view(d, H, e), value).flatten(1)
+        # Autocast would round these again at every step: round them here, once.
+        lower = torch.is_autocast_enabled(u.device.type) and u.dtype == torch.float32
+        dtype = torch.get_autocast_dtype(u.device.type) if lower else u.dtype
+        W, constant, W_o = W.to(dtype), constant.to(dtype), W_o.to(dtype)
+        W_1, W_2 = self.inner.weight().to(dtype), self.outer.weight().to(dtype)
+
+        def f(z: Tensor) -> Tensor:
+            q, k, v = torch.addmm(constant, F.layer_norm(z, (d,)).flatten(0, 1), W.mT).split(
+                [H * width, H * width, H * value], dim=1
+            )
+            q = torch.view_as_complex(q.to(u.dtype).view(B, T, H, width // 2, 2)) * turn
+            attended = F.scaled_dot_product_attention(
+                torch.view_as_real(q).flatten(3).transpose(1, 2),
+                k.view(B, T, H, width).transpose(1, 2),
+                v.view(B, T, H, value).transpose(1, 2),
+                is_causal=True,
+                scale=e**-0.5,
+            )
+            a = z + F.linear(attended.transpose(1, 2).flatten(2), W_o, self.output.bias)
+            n = F.layer_norm(a, (d,))
+            return n + F.linear(F.relu(F.linear(n, W_1, self.inner.bias)), W_2, self.outer.bias)
+
+        return f
+
+
+class TransformerDEQ(nn.Module):
+    """tokens (B, T) -> logits (B, T, vocabulary), read off the fixed point with the embedding's weights."""
+
+    last_info: DEQInfo | None
+
+    def __init__(
+        self,
+        vocabulary: int = 10,
+        heads: int = 8,
+        head_dim: int = 5,
+        model_dim: int = 40,
+        inner_dim: int = 40,
+        solver: str = "anderson",
+        max_steps: int = 30,
+        tol: float = 1e-3,
+        memory: int | None = None,
+        gradient: str = "implicit",
+        backward_solver: str | None = None,
+        backward_max_steps: int = 30,
+        backward_tol: float = 1e-3,
+        phantom_steps: int = 5,
+        phantom_damping: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.embedding = nn.Parameter(0.01 * torch.randn(vocabulary, model_dim))  # also the output layer
+        self.output_bias = nn.Parameter(torch.zeros(vocabulary))
+        self.injection = nn.Linear(model_dim, 3 * heads * head_dim)
+        nn.init.normal_(self.injection.weight, std=0.01)
+        nn.init.zeros_(self.injection.bias)
+        self.deq = DEQ(
+            UniversalTransformerCell(heads, head_dim, model_dim, inner_dim),
+            solver=solver,
+            max_steps=max_steps,
+            tol=tol,
+            memory=memory,
+            gradient=gradient,
+            backward_solver=backward_solver,
+            backward_max_steps=backward_max_steps,
+            backward_tol=backward_tol,
+            phantom_steps=phantom_steps,
+            phantom_damping=phantom_damping,
+        )
+        self.last_info = None
+
+    def solve(self, tokens: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
+        """The fixed point (B, T, model_dim) and how its solve went."""
+        if tokens.dim() != 2:
+            raise ValueError(f"tokens have shape {tuple(tokens.shape)}: expected (batch, length)")
+        embedded = F.embedding(tokens.long(), self.embedding) * math.sqrt(self.embedding.shape[1])
+        return self.deq(self.injection(embedded), z0)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        z, self.last_info = self.solve(tokens)
+        return F.linear(z, self.embedding, self.output_bias)

@@ -1,0 +1,39 @@
+"""Random Fourier features: the embedding of the two-tier and RFF-only models.
+
+    psi(x) = (sin(w_j . x), cos(w_j . x))_{j = 1..M/2} / sqrt(M/2),   w_j ~ P(w)      paper, section 3.4
+
+so that psi(x) . psi(y) -> k(x - y) as M grows (Bochner; Rahimi & Recht 2007). The bandwidth b is a length
+scale: k = exp(-|x-y|^2 / 2b^2) and w ~ N(0, 1/b^2) for the Gaussian kernel, k = exp(-|x-y|_1 / b) and
+w ~ Cauchy(0, 1/b) for the Laplace kernel. Tancik's sigma corresponds to b = 1 / (2 pi sigma).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+KERNELS = ("gaussian", "laplace")
+
+
+class RandomFourierFeatures(nn.Module):
+    """(..., inputs) -> (..., features). The frequencies are a buffer: not trained, saved with the model."""
+
+    frequencies: Tensor
+
+    def __init__(self, inputs: int, features: int, bandwidth: float = 1.0, kernel: str = "gaussian"):
+        super().__init__()
+        if features < 2 or features % 2:
+            raise ValueError(f"features is {features}; it must be even: each frequency gives a sine and a cosine.")
+        if bandwidth <= 0:
+            raise ValueError(f"bandwidth is {bandwidth}; it is a length scale and must be positive.")
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel is {kernel!r}; expected one of {KERNELS}.")
+        w = torch.empty(features // 2, inputs)
+        w = w.normal_() if kernel == "gaussian" else w.cauchy_()
+        self.register_buffer("frequencies", w / bandwidth)
+
+    def forward(self, x: Tensor) -> Tensor:
+        # Never in bf16: a phase of 100 rounded to three digits is noise.
+        with torch.autocast(x.device.type, enabled=False):
+            phase = x.to(self.frequencies.dtype) @ self.frequencies.mT
+            return torch.cat([phase.sin(), phase.cos()], dim=-1) / math.sqrt(self.frequencies.shape[0])

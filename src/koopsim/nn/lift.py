@@ -1,0 +1,111 @@
+"""The lift: from an input to the space where the dynamics are linear.
+
+    phi(z_0, x) ~ mu(x) in R^N                                  paper, section 3.4
+
+The initial state is zero and is dropped. mu is the part that knows the task: an MLP for points, a small
+VGG for images, a temporal convolutional network for sequences. Any nn.Module can stand in their place.
+"""
+
+import math
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class MLP(nn.Sequential):
+    """(..., inputs) -> (..., outputs): `layers` hidden layers of `width` with ReLU, then a linear one."""
+
+    def __init__(self, inputs: int, width: int, outputs: int, layers: int = 2):
+        sizes = [inputs] + [width] * layers
+        hidden = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())]
+        super().__init__(*hidden, nn.Linear(sizes[-1], outputs))
+
+
+class VGG(nn.Module):
+    """(..., C, H, W) -> (..., outputs): two stages of [Conv3x3, BatchNorm, ReLU] x 2 and a max pooling."""
+
+    def __init__(self, image: tuple[int, int, int], channels: int, outputs: int):
+        super().__init__()
+        depth, height, width = image
+        self.image = image
+        self.stages = nn.Sequential(*self._stage(depth, channels), *self._stage(channels, channels))
+        self.linear = nn.Linear(channels * (height // 4) * (width // 4), outputs)
+
+    @staticmethod
+    def _stage(inputs: int, channels: int) -> list[nn.Module]:
+        layers: list[nn.Module] = []
+        for depth in (inputs, channels):
+            layers += [nn.Conv2d(depth, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU()]
+        return [*layers, nn.MaxPool2d(2)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = x.shape[:-3]
+        features = self.stages(x.reshape(-1, *x.shape[-3:])).flatten(1)
+        return self.linear(features).reshape(*batch, -1)
+
+
+class CausalConv(nn.Module):
+    """Weight-normed dilated causal convolution, (B, T, in) -> (B, T, out).
+
+        y_t = b + sum_k W_k x_{t - (kernel-1-k) dilation},   W = g v / ||v||     (per output channel)
+
+    At ten channels a convolution library spends its time on set-up; stacking the shifted copies side by side
+    turns it into one matrix product. The count of parameters is that of a weight-normed Conv1d.
+    """
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, dilation: int):
+        super().__init__()
+        self.kernel, self.dilation = kernel, dilation
+        bound = 1 / math.sqrt(inputs * kernel)  # PyTorch's default for convolutions
+        self.direction = nn.Parameter(torch.empty(outputs, kernel * inputs).uniform_(-bound, bound))
+        self.gain = nn.Parameter(self.direction.detach().norm(dim=1))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+
+    def weight(self) -> Tensor:
+        """(out, kernel * in): the oldest tap first."""
+        return self.direction * (self.gain / self.direction.norm(dim=1)).unsqueeze(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length, reach = x.shape[1], (self.kernel - 1) * self.dilation
+        past = F.pad(x, (0, 0, reach, 0))
+        taps = [past[:, k * self.dilation : k * self.dilation + length] for k in range(self.kernel)]
+        return F.linear(torch.cat(taps, dim=-1), self.weight(), self.bias)
+
+
+class TemporalBlock(nn.Module):
+    """relu(x + relu(conv(relu(conv(x))))), with a 1x1 convolution on x where the channels differ."""
+
+    def __init__(self, inputs: int, channels: int, kernel: int, dilation: int):
+        super().__init__()
+        self.first = CausalConv(inputs, channels, kernel, dilation)
+        self.second = CausalConv(channels, channels, kernel, dilation)
+        self.residual = nn.Linear(inputs, channels) if inputs != channels else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.residual(x) + F.relu(self.second(F.relu(self.first(x)))))
+
+
+class TCN(nn.Module):
+    """(..., T, C) -> (..., T, outputs): temporal blocks of dilation 1, 2, 4, ..., then a linear layer.
+
+    With one input channel (the default) the input is the bare sequence, (..., T).
+    """
+
+    def __init__(self, outputs: int, levels: int = 8, channels: int = 10, kernel: int = 8, input_channels: int = 1):
+        super().__init__()
+        self.input_channels = input_channels
+        widths = [input_channels] + [channels] * levels
+        self.blocks = nn.Sequential(
+            OrderedDict(
+                (f"level{i}", TemporalBlock(widths[i], widths[i + 1], kernel, dilation=2**i)) for i in range(levels)
+            )
+        )
+        self.linear = nn.Linear(channels, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.unsqueeze(-1) if self.input_channels == 1 else x
+        x = x.to(self.linear.weight.dtype)
+        batch = x.shape[:-2]
+        return self.linear(self.blocks(x.reshape(-1, *x.shape[-2:]))).reshape(*batch, x.shape[-2], -1)

@@ -1,0 +1,53 @@
+"""The limit operator: where the lifted dynamics end up.
+
+    lim A^l phi = U V phi                                       paper, eq. (7) and (9)
+
+The columns of U span the eigenvectors of A with eigenvalue 1 and the rows of V are their duals, so in theory
+V U = I and U V is a projector: once there, the dynamics stay there. The paper leaves U and V free;
+`projector=True` enforces V U = I at the same parameter count:
+
+    U = Q,   V = Q^T + W (I - Q Q^T),   Q R = QR(the free U)
+
+Every projector of rank K is of this form (Q spans its range, W tilts its kernel), and no matrix is inverted,
+so it stays well conditioned whatever the parameters.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class LimitOperator(nn.Module):
+    """phi -> U V phi, (..., N) -> (..., N), of rank K."""
+
+    def __init__(self, dim: int, rank: int | None = None, projector: bool = False):
+        super().__init__()
+        rank = dim // 2 if rank is None else rank
+        if not 1 <= rank <= dim:
+            raise ValueError(f"rank is {rank}; it must lie between 1 and the dimension {dim}.")
+        self.dim, self.rank, self.projector = dim, rank, projector
+        self.V = nn.Parameter(torch.empty(rank, dim).uniform_(-1 / math.sqrt(dim), 1 / math.sqrt(dim)))
+        self.U = nn.Parameter(torch.empty(dim, rank).uniform_(-1 / math.sqrt(rank), 1 / math.sqrt(rank)))
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """(U, V) as they act: the parameters themselves, or the exact projector made of them."""
+        if not self.projector:
+            return self.U, self.V
+        with torch.autocast(self.U.device.type, enabled=False):
+            Q, _ = torch.linalg.qr(self.U)
+            return Q, Q.mT + self.V - (self.V @ Q) @ Q.mT
+
+    def forward(self, phi: Tensor) -> Tensor:
+        U, V = self.factors()
+        return (phi @ V.mT) @ U.mT
+
+    def matrix(self) -> Tensor:
+        """The dense N x N matrix U V."""
+        U, V = self.factors()
+        return U @ V
+
+    def invariance_defect(self) -> Tensor:
+        """|| V U - I ||_F / sqrt(K): zero exactly when one more step of the dynamics changes nothing."""
+        U, V = self.factors()
+        return torch.linalg.matrix_norm(V @ U - torch.eye(self.rank, dtype=U.dtype, device=U.device)) / math.sqrt(self.rank)

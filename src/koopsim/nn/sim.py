@@ -1,0 +1,83 @@
+"""Stable invariant models, composed from the four maps beside this file.
+
+    single-tier   z = nu( U V mu(x) )                           paper, eq. (10)
+    two-tier      z = nu( U' V' psi(mu(x)) )                    paper, eq. (10), second line
+    RFF only      z = nu( U V psi(x) )                          paper, eq. (11)
+    output        y = h(z)
+"""
+
+from torch import Tensor, nn
+
+from koopsim import config
+from koopsim.nn.fourier import RandomFourierFeatures
+from koopsim.nn.lift import MLP, TCN, VGG
+from koopsim.nn.limit import LimitOperator
+from koopsim.nn.readout import Output, StateReadout
+
+
+class SIM(nn.Module):
+    """y = h(nu(U V phi(x))) with phi = mu, psi o mu, or psi.
+
+    lift       mu: any module (..., input) -> (..., lift_dim); nn.Identity() for the RFF-only model
+    lift_dim   N, the size of the lift's last axis
+    fourier    psi, or None for the single-tier model
+    rank       K, the size of the invariant subspace; None is half of the lifted dimension
+    projector  enforce V U = I
+    hidden     H, the width of nu;   outputs: the size of y
+    """
+
+    def __init__(
+        self,
+        lift: nn.Module,
+        lift_dim: int,
+        outputs: int,
+        hidden: int = 32,
+        fourier: RandomFourierFeatures | None = None,
+        rank: int | None = None,
+        projector: bool = False,
+    ):
+        super().__init__()
+        lifted = lift_dim if fourier is None else 2 * fourier.frequencies.shape[0]
+        self.mu = lift
+        self.psi = nn.Identity() if fourier is None else fourier
+        self.limit = LimitOperator(lifted, rank, projector)
+        self.nu = StateReadout(lifted, hidden)
+        self.h = Output(hidden, outputs)
+
+    def lifted(self, x: Tensor) -> Tensor:
+        """phi(x), the state on the lifted space before the limit is taken."""
+        return self.psi(self.mu(x))
+
+    def state(self, x: Tensor) -> Tensor:
+        """z, what stands in for the equilibrium of a DEQ."""
+        return self.nu(self.limit(self.lifted(x)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.h(self.state(x))
+
+
+def build_lift(lift: config.TCNConfig | config.VGGConfig | config.MLPConfig | config.IdentityConfig, dim: int) -> nn.Module:
+    """The module of a lift's configuration, ending in `dim` features."""
+    match lift:
+        case config.TCNConfig(levels, channels, kernel, input_channels):
+            return TCN(dim, levels, channels, kernel, input_channels)
+        case config.VGGConfig(channels, image):
+            return VGG(image, channels, dim)
+        case config.MLPConfig(inputs, width, layers):
+            return MLP(inputs, width, dim, layers)
+        case config.IdentityConfig():
+            return nn.Identity()
+
+
+def build_sim(sim: config.SIMConfig) -> SIM:
+    """The module of a SIM's configuration."""
+    dim = sim.lift.inputs if isinstance(sim.lift, config.IdentityConfig) else sim.lift_dim
+    psi = sim.fourier and RandomFourierFeatures(dim, sim.fourier.features, sim.fourier.bandwidth, sim.fourier.kernel)
+    lift = build_lift(sim.lift, dim)
+    return SIM(lift, dim, sim.outputs, sim.hidden, psi, sim.rank, sim.projector)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """The number of learnable scalars, as the paper counts them (buffers are not learnt)."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+

@@ -1,0 +1,84 @@
+"""The copy memory task: remember ten digits over T blanks.           paper, section 4.1
+
+    x = [ 10 digits 1..8 | T-1 zeros | 11 nines ]
+    y = [ T+10 zeros                 | the 10 digits ]
+
+Both are T+20 long. Loss: cross-entropy in nats, mean over positions and sequences. A model without memory can
+at best guess the last ten of T+20 positions among eight digits: 10 ln 8 / (T+20).
+"""
+
+import copy
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from koopsim.config import CopyMemoryConfig
+from koopsim.errors import KoopsimError
+from koopsim.tasks.base import Split
+
+DIGITS = 10  # how many are to be remembered
+CLASSES = 10  # blank 0, digits 1..8, marker 9
+EVALUATION_BATCH = 50
+
+
+def sequences(digits: Tensor, horizon: int) -> Split:
+    """(n, 10) digits -> inputs (n, T+20) as uint8 and targets (n, T+20) as int64."""
+    n, length = len(digits), horizon + 2 * DIGITS
+    x = torch.zeros(n, length, dtype=torch.uint8)
+    x[:, :DIGITS] = digits
+    x[:, DIGITS + horizon - 1 :] = 9
+    y = torch.zeros(n, length, dtype=torch.int64)
+    y[:, -DIGITS:] = digits
+    return x, y
+
+
+class CopyMemory:
+    """Seeded sequences on a device, cut into train, valid and test."""
+
+    metric = "loss"
+    lower_is_better = True
+
+    def __init__(self, config: CopyMemoryConfig, device: torch.device | str = "cpu"):
+        self.config = config
+        total = config.train + config.valid + config.test
+        generator = torch.Generator().manual_seed(config.seed)
+        digits = torch.randint(1, 9, (total, DIGITS), generator=generator)
+        x, y = sequences(digits, config.horizon)
+        self.x, self.y = x.to(device), y.to(device)
+
+    @property
+    def memoryless_loss(self) -> float:
+        """What a model that remembers nothing can reach."""
+        return DIGITS * math.log(8) / (self.config.horizon + 2 * DIGITS)
+
+    def split(self, name: str) -> Split:
+        a, b = self.config.train, self.config.train + self.config.valid
+        parts = {"train": slice(0, a), "valid": slice(a, b), "train+valid": slice(0, b), "test": slice(b, None)}
+        if name not in parts:
+            raise KoopsimError(f"Copy memory has no split {name!r}; expected one of {', '.join(parts)}.")
+        return self.x[parts[name]], self.y[parts[name]]
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+    @torch.no_grad()
+    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+        """Loss and accuracy in float64: float32's log-softmax rounds losses of 1e-9 to zero or to noise."""
+        x, y = self.split(split)
+        model = copy.deepcopy(model).double().eval()
+        loss, digits, whole = 0.0, 0.0, 0.0
+        for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
+            outputs = model(xs)
+            right = (outputs.argmax(-1) == ys)[:, -DIGITS:]
+            loss += float(self.loss(outputs, ys)) * len(xs)
+            digits += float(right.double().mean(1).sum())
+            whole += float(right.all(1).sum())
+        n = len(x)
+        return {
+            "loss": loss / n,
+            "digits_right": digits / n,
+            "sequences_right": whole / n,
+            "memoryless_loss": self.memoryless_loss,
+        }

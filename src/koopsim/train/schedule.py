@@ -1,0 +1,53 @@
+"""Learning rates over a run, step by step, and all else Adam needs that does not depend on the data.
+
+    constant   lr
+    step       lr 0.1^(epoch // step_size)
+    cosine     lr (1 + cos(pi step / steps)) / 2
+    onecycle   1e-3 -> lr -> 1e-3 -> 1e-3 at epochs 0, (E-5)//2, E-5, E, and beta1 .95 -> .85 -> .95 -> .95
+
+These are known before the first step, so they are one table in float64 that the device reads a row of: no
+host work in the loop, and the same numbers eager, captured or stacked.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koopsim.config import Recipe
+
+BETA1, BETA2 = 0.9, 0.999
+GAMMA = 0.1  # the step schedule's drop
+ONECYCLE_FLOOR = 1e-3
+
+
+def learning_rates(recipe: Recipe, steps_per_epoch: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(lr, beta1) for every step of the run, each of shape (epochs * steps_per_epoch,)."""
+    steps = recipe.epochs * steps_per_epoch
+    step = np.arange(steps)
+    lr, beta1 = np.full(steps, recipe.learning_rate), np.full(steps, BETA1)
+    match recipe.schedule:
+        case "step":
+            lr = lr * GAMMA ** (step // steps_per_epoch // recipe.step_size)
+        case "cosine":
+            lr = lr * (1 + np.cos(math.pi * step / steps)) / 2
+        case "onecycle":
+            knots = _onecycle_knots(recipe.epochs)
+            epoch = step / steps_per_epoch
+            lr = np.interp(epoch, knots, [ONECYCLE_FLOOR, recipe.learning_rate, ONECYCLE_FLOOR, ONECYCLE_FLOOR])
+            beta1 = np.interp(epoch, knots, [0.95, 0.85, 0.95, 0.95])
+    return lr, beta1
+
+
+def _onecycle_knots(epochs: int) -> list[float]:
+    """0, (E-5)//2, E-5, E; a run too short for five closing epochs keeps the proportions of a 20-epoch one."""
+    if epochs > 10:
+        return [0, (epochs - 5) // 2, epochs - 5, epochs]
+    return [epochs * k / 20 for k in (0, 7, 15, 20)]
+
+
+def adam_table(recipe: Recipe, steps_per_epoch: int) -> NDArray[np.float64]:
+    """(steps, 3): lr / (1 - beta1^t), sqrt(1 - beta2^t) and 1 - beta1, the scalars of Adam's update at step t."""
+    lr, beta1 = learning_rates(recipe, steps_per_epoch)
+    t = np.arange(1, len(lr) + 1)
+    return np.stack([lr / (1 - beta1**t), np.sqrt(1 - BETA2**t), 1 - beta1], axis=1)

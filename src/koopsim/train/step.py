@@ -1,0 +1,124 @@
+"""One optimiser step, and the same step captured in a CUDA graph.
+
+    loss(model(x), y) -> gradient -> clip -> Adam                clip after backward
+
+The step takes nothing from the host: the data, the shuffled order, the schedule's table and the counters all
+live on the device. Run as it stands it is the readable twin; on CUDA it is captured once for each batch
+size and replayed, which takes the host out of the loop.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from koopsim.config import Recipe
+from koopsim.tasks.base import Split
+from koopsim.train.adam import Adam
+from koopsim.train.schedule import adam_table
+
+WARM_UP = 3  # steps before a capture, so that libraries have chosen their kernels
+
+
+class Trainer:
+    """Steps a model through epochs of a data set. `capture` replays the step from a CUDA graph."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        data: Split,
+        recipe: Recipe,
+        seed: int = 0,
+        autocast: torch.dtype | None = None,
+        capture: bool = False,
+    ):
+        self.model, self.loss, self.recipe, self.seed = model, loss, recipe, seed
+        self.x, self.y = data
+        self.device, self.autocast = self.x.device, autocast
+        self.size = min(recipe.batch_size, len(self.x))
+        self.steps_per_epoch = -(-len(self.x) // self.size)
+        self.adam = Adam(model.parameters(), recipe.eps, recipe.clip_norm)
+        dtype = self.adam.flat.dtype
+        self.table = torch.as_tensor(adam_table(recipe, self.steps_per_epoch), dtype=dtype, device=self.device)
+        self.order = torch.empty(len(self.x), dtype=torch.int64, device=self.device)
+        self.offsets = torch.arange(self.size, device=self.device)
+        self.counters = torch.zeros(2, dtype=torch.int64, device=self.device)  # step of the run, step of the epoch
+        self.losses = torch.zeros(self.steps_per_epoch, dtype=dtype, device=self.device)
+        self.diagnostics: dict[str, Tensor] = {}  # sums over the epoch of what the model says of itself
+        self.capture = capture
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.start_epoch(0)
+
+    @property
+    def steps(self) -> int:
+        """How many steps the whole run has."""
+        return self.recipe.epochs * self.steps_per_epoch
+
+    def start_epoch(self, epoch: int) -> None:
+        """Shuffle on the device. The order depends on seed and epoch alone, so a resumed run needs no history."""
+        generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + epoch)
+        torch.randperm(len(self.x), generator=generator, device=self.device, out=self.order)
+        self.counters[1] = 0
+        self.losses.zero_()
+        for total in self.diagnostics.values():
+            total.zero_()
+
+    def step(self, size: int) -> None:
+        """The next `size` samples of the order: one update. The readable twin of `_replay`."""
+        step, position = self.counters[:1], self.counters[1:]  # of length 1: a scalar index would ask the host
+        rows = self.order.index_select(0, position * self.size + self.offsets[:size])
+        with torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None):
+            loss = self.loss(self.model(self.x.index_select(0, rows)), self.y.index_select(0, rows))
+        gradient = self.adam.gradient(loss)
+        self.adam.update(gradient, self.table.index_select(0, step)[0])
+        self.losses.index_copy_(0, position, loss.detach().reshape(1).to(self.losses.dtype))
+        self._add_diagnostics()
+        self.counters.add_(1)
+
+    def _add_diagnostics(self) -> None:
+        """Sum up what the model says of the step just taken, such as a solver's share of unconverged samples."""
+        report: Callable[[], dict[str, Tensor]] | None = getattr(self.model, "diagnostics", None)
+        for name, value in (report() if report else {}).items():
+            if name not in self.diagnostics:
+                self.diagnostics[name] = torch.zeros_like(value)
+            self.diagnostics[name].add_(value)
+
+    def run(self, first: int, last: int) -> None:
+        """Steps `first` to `last` (exclusive) of the current epoch."""
+        for position in range(first, last):
+            size = min(self.size, len(self.x) - position * self.size)
+            self._replay(size) if self.capture else self.step(size)
+
+    def _replay(self, size: int) -> None:
+        if size not in self._graphs:
+            self._graphs[size] = self._captured(size)
+        self._graphs[size].replay()
+
+    def _captured(self, size: int) -> torch.cuda.CUDAGraph:
+        """The graph of `step`; the warm-up it needs leaves no trace in the state."""
+        saved = {name: t.clone() for name, t in self.state_tensors().items()}
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self.step(size)
+                self._restore(saved)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step(size)
+        self._restore(saved)
+        return graph
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Every tensor that a step changes."""
+        own = {"flat": self.adam.flat, "mean": self.adam.mean, "square": self.adam.square}
+        own |= {"counters": self.counters, "losses": self.losses}
+        buffers = {f"buffer.{name}": t for name, t in self.model.named_buffers()}
+        return own | buffers | {f"diagnostics.{name}": t for name, t in self.diagnostics.items()}
+
+    @torch.no_grad()
+    def _restore(self, saved: dict[str, Tensor]) -> None:
+        for name, tensor in self.state_tensors().items():
+            tensor.copy_(saved[name]) if name in saved else tensor.zero_()

@@ -1,0 +1,69 @@
+"""What only a GPU can show: a whole training step of a DEQ, solves included, captured in a CUDA graph."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from koopsim.implicit import SOLVERS, TransformerDEQ, UnconvergedWarning
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "jacobian-free", "phantom"])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_captured_step_is_the_eager_step(solver, gradient):
+    model = TransformerDEQ(solver=solver, gradient=gradient, tol=1e-4, backward_tol=1e-4).cuda()
+    batches = torch.randint(0, 10, (3, 8, 100), device="cuda")
+    tokens = batches[0].clone()
+
+    def step():
+        for p in model.parameters():
+            p.grad = None
+        loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+        loss.backward()
+        return loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnconvergedWarning)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = step()
+        gradients = [p.grad for p in model.parameters()]
+        info = model.last_info
+        for batch in batches:
+            tokens.copy_(batch)
+            graph.replay()
+            got = [g.clone() for g in gradients if g is not None]
+            value, steps = captured.clone(), info.steps.clone()
+            want = step()
+            torch.testing.assert_close(value, want)
+            assert (steps - model.last_info.steps).abs().max() <= 1
+            for a, p in zip(got, model.parameters(), strict=True):
+                torch.testing.assert_close(a, p.grad, rtol=2e-2, atol=1e-5)
+
+
+def test_no_host_synchronisation_while_capturing_is_needed(monkeypatch):
+    """The same code path as under capture, with PyTorch told to raise at any synchronisation."""
+    model = TransformerDEQ(tol=1e-4, backward_tol=1e-4).cuda()
+    tokens = torch.randint(0, 10, (8, 100), device="cuda")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnconvergedWarning)
+        model(tokens).sum().backward()
+    for module in ("solvers", "gradient"):
+        monkeypatch.setattr(f"koopsim.implicit.{module}.capturing", lambda: True)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        model(tokens).sum().backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

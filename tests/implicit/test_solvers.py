@@ -1,0 +1,219 @@
+"""The solvers on problems whose answer is known, and on problems that have none."""
+
+import functools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koopsim.implicit import SOLVERS, anderson, broyden, picard
+from koopsim.implicit.solvers import EPS, solve_spd
+
+each_solver = pytest.mark.parametrize("solver", SOLVERS.values(), ids=SOLVERS)
+
+
+def contraction(n: int, rate: float, seed: int = 0) -> torch.Tensor:
+    """A matrix whose largest singular value is `rate`."""
+    W = torch.randn(n, n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return rate * W / torch.linalg.matrix_norm(W, ord=2)
+
+
+def residual(f, z):
+    fz = f(z)
+    return (fz - z).flatten(1).norm(dim=1) / (fz.flatten(1).norm(dim=1) + EPS)
+
+
+@each_solver
+@pytest.mark.parametrize("shape", [(7, 12), (1, 12), (7, 3, 4), (5, 1)])
+def test_linear_contraction_has_the_closed_form(solver, shape):
+    n = torch.Size(shape[1:]).numel()
+    W, x = contraction(n, 0.6), torch.randn(shape, dtype=torch.float64)
+    f = lambda z: (z.flatten(1) @ W.T).view(shape) + x  # noqa: E731
+    z, info = solver(f, torch.zeros_like(x), max_steps=200, tol=1e-13)
+    exact = torch.linalg.solve(torch.eye(n, dtype=torch.float64) - W, x.flatten(1).T).T.view(shape)
+    torch.testing.assert_close(z, exact, rtol=0, atol=1e-10)
+    assert info.converged.all()
+    torch.testing.assert_close(info.residuals, residual(f, z), rtol=1e-3, atol=1e-15)
+
+
+@each_solver
+def test_a_sample_may_be_a_scalar_and_a_batch_empty(solver):
+    z, info = solver(lambda z: z / 2 + 1, torch.zeros(3), max_steps=100, tol=1e-6)
+    torch.testing.assert_close(z, torch.full((3,), 2.0), rtol=1e-5, atol=0)
+    z, info = solver(lambda z: z, torch.zeros(0, 4), max_steps=5, tol=1e-6)
+    assert z.shape == (0, 4)
+    assert info.converged.shape == (0,)
+
+
+@pytest.mark.parametrize("solver", [anderson, broyden], ids=["anderson", "broyden"])
+def test_history_beats_picard_on_a_stiff_contraction(solver):
+    W, x = contraction(30, 1.0), torch.randn(4, 30, dtype=torch.float64)
+    W = 0.97 * (W + W.T) / torch.linalg.matrix_norm(W + W.T, ord=2)
+    f = lambda z: z @ W.T + x  # noqa: E731
+    _, plain = picard(f, torch.zeros_like(x), max_steps=1000, tol=1e-8)
+    _, fast = solver(f, torch.zeros_like(x), max_steps=1000, tol=1e-8, memory=15)
+    assert plain.converged.all()
+    assert fast.converged.all()
+    assert (fast.steps < plain.steps / 2).all()
+
+
+@pytest.mark.parametrize("memory", [1, 2, 3, 30])
+@pytest.mark.parametrize("solver", [anderson, broyden], ids=["anderson", "broyden"])
+def test_any_memory_converges(solver, memory):
+    W, x = contraction(10, 0.8), torch.randn(4, 10, dtype=torch.float64)
+    _, info = solver(lambda z: z @ W.T + x, torch.zeros_like(x), max_steps=300, tol=1e-12, memory=memory)
+    assert info.converged.all()
+
+
+def test_options_of_each_solver():
+    f = lambda z: -1.5 * z + 1  # noqa: E731
+    _, diverges = picard(f, torch.zeros(1, 2), max_steps=50, tol=1e-5)
+    z, settles = picard(f, torch.zeros(1, 2), max_steps=50, tol=1e-5, damping=0.5)
+    assert not diverges.converged.any()
+    assert settles.converged.all()
+    torch.testing.assert_close(z, torch.full((1, 2), 0.4), rtol=1e-4, atol=0)
+    W, x = contraction(10, 0.8), torch.randn(4, 10, dtype=torch.float64)
+    _, info = anderson(
+        lambda z: z @ W.T + x, torch.zeros_like(x), max_steps=99, tol=1e-9, mixing=0.7, ridge=1e-8, delay=0
+    )
+    assert info.converged.all()
+    for call in (
+        functools.partial(picard, max_steps=0, tol=1.0),
+        functools.partial(picard, max_steps=3, tol=0.0),
+        functools.partial(picard, max_steps=3, tol=1.0, damping=0.0),
+        functools.partial(anderson, max_steps=3, tol=1.0, memory=0),
+        functools.partial(anderson, max_steps=3, tol=1.0, mixing=0.0),
+        functools.partial(broyden, max_steps=3, tol=1.0, memory=0),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            call(f, torch.zeros(1, 2))
+    with pytest.raises(ValueError, match="floats, samples first"):
+        picard(f, torch.zeros(1, 2, dtype=torch.int64), max_steps=3, tol=1.0)
+    with pytest.raises(ValueError, match="equal shapes"):
+        picard(lambda z: z[:, :1], torch.zeros(1, 2), max_steps=3, tol=1.0)
+
+
+@each_solver
+def test_each_sample_is_its_own_problem(solver):
+    """Easy, hard, divergent and not-a-number samples side by side get what they get alone."""
+    rate = torch.tensor([0.0, 0.5, 0.95, -3.0, 0.5], dtype=torch.float64).unsqueeze(1)
+    spread = rate * torch.linspace(0.5, 1, 8, dtype=torch.float64)
+    x = torch.randn(5, 8, dtype=torch.float64)
+
+    def f(z, rate=spread, x=x):
+        z = torch.where(z.norm(dim=1, keepdim=True) > 1e3, torch.nan, z)  # divergence becomes nan
+        return rate * z + x
+
+    z0 = torch.zeros_like(x)
+    z0[4] = torch.nan
+    z, info = solver(f, z0, max_steps=40, tol=1e-6)
+    for i in range(5):
+        part = functools.partial(f, rate=spread[i : i + 1], x=x[i : i + 1])
+        alone, lone = solver(part, z0[i : i + 1], max_steps=40, tol=1e-6)
+        torch.testing.assert_close(z[i : i + 1], alone, rtol=1e-6, atol=1e-9, equal_nan=True)
+        assert info.converged[i] == lone.converged[0]
+        assert info.steps[i] == lone.steps[0]
+    assert info.converged[:2].all()
+    assert info.steps[0] <= 2
+    assert not info.converged[4]
+    assert info.residuals[4] == torch.inf
+    assert z[:4].isfinite().all()
+
+
+@each_solver
+def test_a_converged_sample_is_frozen(solver):
+    """The easy sample's iterate must not move once it has converged, though its neighbour goes on."""
+    seen = []
+
+    def f(z):
+        seen.append(z.clone())
+        return torch.stack([z[0] * 0.1 + 1, z[1] * 0.97 + z[1].roll(1).sin() * 0.02 + 1])
+
+    z, info = solver(f, torch.zeros(2, 6, dtype=torch.float64), max_steps=60, tol=1e-4)
+    done = int(info.steps[0])
+    assert info.steps[1] > done + 1
+    for later in seen[done:]:
+        assert torch.equal(later[0], z[0])
+
+
+@each_solver
+def test_divergence_returns_the_best_point_seen(solver):
+    seen = []
+
+    def f(z):
+        seen.append(z.clone())
+        return z.pow(2) * 3 + z.flip(1) + 1  # no real fixed point: z = 3 z^2 + z' + 1
+
+    z, info = solver(f, torch.full((2, 4), 0.3), max_steps=60, tol=1e-5)
+    assert not info.converged.any()
+    assert z.isfinite().all()
+    every = torch.stack([residual(f, point) for point in list(seen)]).nan_to_num(torch.inf)
+    torch.testing.assert_close(info.residuals, every.min(0).values)
+    torch.testing.assert_close(residual(f, z), info.residuals)
+
+
+@each_solver
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda z: torch.ones_like(z),  # constant
+        lambda z: z,  # every point is fixed
+        lambda z: torch.zeros_like(z),
+        lambda z: z + 1,  # none is, and every residual is the same vector
+        lambda z: -z + 1,  # two-cycle
+        lambda z: z * 0.5,  # fixed at zero, where a relative residual means little
+        lambda z: z.mean(1, keepdim=True).expand_as(z) * 0.5 + 1,  # rank one
+    ],
+    ids=["constant", "identity", "zero", "drift", "cycle", "halving", "rank-one"],
+)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5)])
+def test_singular_systems_neither_crash_nor_give_nan(solver, dtype, f, shape):
+    z, info = solver(f, torch.full(shape, 0.25, dtype=dtype), max_steps=40, tol=1e-5)
+    assert z.isfinite().all()
+    assert info.residuals.isfinite().all()
+    torch.testing.assert_close(residual(f, z), info.residuals, rtol=1e-3, atol=1e-6)
+
+
+def test_half_precision_maps_are_solved_in_the_precision_of_z0():
+    z, info = anderson(lambda z: (z / 2 + 1).bfloat16(), torch.zeros(2, 3), max_steps=30, tol=1e-2)
+    assert z.dtype == torch.float32
+    assert info.converged.all()
+
+
+@each_solver
+def test_solvers_leave_no_trace_for_autograd(solver):
+    x = torch.ones(2, 3, requires_grad=True)
+    z, _ = solver(lambda z: z / 2 + x, torch.zeros(2, 3), max_steps=30, tol=1e-4)
+    assert not z.requires_grad
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 7), st.integers(0, 2**31))
+def test_gauss_jordan_agrees_with_lapack(m, seed):
+    generator = torch.Generator().manual_seed(seed)
+    A = torch.randn(4, m, m + 2, dtype=torch.float64, generator=generator)
+    A = A @ A.mT + 1e-3 * torch.eye(m, dtype=torch.float64)
+    b = torch.randn(4, m, dtype=torch.float64, generator=generator)
+    torch.testing.assert_close(solve_spd(A, b), torch.linalg.solve(A, b), rtol=1e-8, atol=1e-8)
+
+
+def test_broyden_ends_on_a_linear_problem():
+    """Within 2n steps (Gay, 1979), a little more where damping stepped in: the updates are right."""
+    for n in (1, 2, 3, 5):
+        W, x = (
+            3 * contraction(n, 1.0, seed=n),
+            torch.randn(2, n, dtype=torch.float64),
+        )  # no contraction at all
+        _, info = broyden(lambda z, W=W, x=x: z @ W.T + x, torch.zeros_like(x), max_steps=60, tol=1e-11)
+        assert info.converged.all()
+        assert (info.steps <= 4 * n + 3).all()
+
+
+def test_anderson_is_gmres_on_a_linear_problem():
+    """With full memory, n + 2 evaluations solve an n-dimensional linear problem (Walker & Ni, 2011)."""
+    n = 6
+    W, x = 2 * contraction(n, 1.0), torch.randn(3, n, dtype=torch.float64)
+    _, info = anderson(lambda z: z @ W.T + x, torch.zeros_like(x), max_steps=30, tol=1e-8, memory=20, delay=0)
+    assert (info.steps <= n + 2).all()
