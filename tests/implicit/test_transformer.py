@@ -186,6 +186,7 @@ def test_autocast_trains():
     model = TransformerDEQ(tol=5e-2, backward_tol=5e-2)
     tokens = torch.randint(0, 10, (2, 15))
     with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.solve(tokens)[0].dtype == torch.float32
         loss = model(tokens).float().pow(2).sum()
     loss.backward()
     rounded = [p.grad for p in model.parameters()]

@@ -1,0 +1,65 @@
+"""The command `koopsim`: one file a verb, and nothing heavy imported until the verb runs."""
+
+import sys
+from importlib import import_module
+
+VERBS = {
+    "presets": "every model of the paper by name, with its number of parameters",
+    "train": "train a preset, or go on with a run that was stopped",
+    "eval": "evaluate a trained run on a split",
+    "report": "tables and pictures of finished runs",
+}
+MODULES = {"eval": "evaluate"}  # where the verb's own name would hide a builtin
+
+HELP = """usage: koopsim VERB [options]
+
+Stable Invariant Models: infinitely deep in theory, feedforward in practice.
+
+verbs:
+{verbs}
+
+  koopsim VERB --help tells more of each. A first minute:
+
+    koopsim presets
+    koopsim train copy/sim-single --scale smoke --out runs/first
+    koopsim eval runs/first
+    koopsim report runs --out report
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a verb; a problem the user can fix is one line on standard error and exit code 2."""
+    from koopsim.errors import KoopsimError, did_you_mean
+
+    arguments = sys.argv[1:] if argv is None else argv
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(HELP.format(verbs="\n".join(f"  {verb:<10}{what}" for verb, what in VERBS.items())))
+        return 0
+    if arguments[0] in ("-V", "--version", "version"):
+        from koopsim import __version__
+
+        print(__version__)
+        return 0
+    verb, rest = arguments[0], arguments[1:]
+    try:
+        if verb not in VERBS:
+            raise KoopsimError(f"There is no verb {verb!r}." + did_you_mean(verb, VERBS))
+        return import_module(f"koopsim.cli.{MODULES.get(verb, verb)}").main(rest)
+    except KoopsimError as error:
+        print(f"koopsim: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1
+    except KeyboardInterrupt:
+        print("koopsim: stopped.", file=sys.stderr)
+        return 130
+
+
+def parse(arguments: type, argv: list[str], verb: str, default: object = None):
+    """`argv` as an instance of the dataclass `arguments`; --help and typos are answered by tyro."""
+    import tyro
+
+    options = {} if default is None else {"default": default}
+    return tyro.cli(  # pyright: ignore[reportCallIssue]
+        arguments, prog=f"koopsim {verb}", args=argv, config=(tyro.conf.AvoidSubcommands,), **options
+    )

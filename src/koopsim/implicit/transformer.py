@@ -204,8 +204,21 @@ class TransformerDEQ(nn.Module):
         if tokens.dim() != 2:
             raise ValueError(f"tokens have shape {tuple(tokens.shape)}: expected (batch, length)")
         embedded = F.embedding(tokens.long(), self.embedding) * math.sqrt(self.embedding.shape[1])
-        return self.deq(self.injection(embedded), z0)
+        injected = self.injection(embedded).to(self.embedding.dtype)  # even under autocast
+        return self.deq(injected, z0)
 
     def forward(self, tokens: Tensor) -> Tensor:
         z, self.last_info = self.solve(tokens)
         return F.linear(z, self.embedding, self.output_bias)
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """How the last forward and backward solves went, for the metrics of a run; tensors, so nothing waits."""
+        report: dict[str, Tensor] = {}
+        if self.last_info is None:
+            return report
+        for prefix, info in (("", self.last_info.forward), ("backward_", self.last_info.backward)):
+            if info is not None:
+                report[f"{prefix}solver_steps"] = info.steps.double().mean()
+                report[f"{prefix}unconverged"] = (~info.converged).double().mean()
+                report[f"{prefix}residual"] = info.residuals.double().amax()
+        return report

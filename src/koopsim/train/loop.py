@@ -48,7 +48,9 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
-def prepare(run: Run, device: torch.device, capture: bool | None = None) -> tuple[Task, Trainer]:
+def prepare(
+    run: Run, device: torch.device, capture: bool | None = None, compile: bool = False
+) -> tuple[Task, Trainer]:
     """The task with its data on the device, and a trainer at the first step."""
     torch.manual_seed(run.seed)
     model = build(run.model).to(device, torch.float64 if run.precision == "float64" else torch.float32)
@@ -56,7 +58,7 @@ def prepare(run: Run, device: torch.device, capture: bool | None = None) -> tupl
     task = build_task(run.task, device)
     autocast = torch.bfloat16 if run.precision == "bf16" else None
     capture = device.type == "cuda" if capture is None else capture
-    trainer = Trainer(model, task.loss, task.split(run.data), run.recipe, run.seed, autocast, capture)
+    trainer = Trainer(model, task.loss, task.split(run.data), run.recipe, run.seed, autocast, capture, compile)
     return task, trainer
 
 
@@ -114,7 +116,7 @@ def _timed(trainer: Trainer, first: int, last: int) -> float:
     began = time.perf_counter()
     trainer.run(first, last)
     if trainer.device.type == "cuda":
-        torch.cuda.synchronize(trainer.device)
+        torch.cuda.current_stream(trainer.device).synchronize()
     return time.perf_counter() - began
 
 

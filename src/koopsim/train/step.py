@@ -21,7 +21,10 @@ WARM_UP = 3  # steps before a capture, so that libraries have chosen their kerne
 
 
 class Trainer:
-    """Steps a model through epochs of a data set. `capture` replays the step from a CUDA graph."""
+    """Steps a model through epochs of a data set.
+
+    capture  replay the step from a CUDA graph;   compile  let torch.compile fuse the model's small kernels
+    """
 
     def __init__(
         self,
@@ -32,8 +35,10 @@ class Trainer:
         seed: int = 0,
         autocast: torch.dtype | None = None,
         capture: bool = False,
+        compile: bool = False,
     ):
         self.model, self.loss, self.recipe, self.seed = model, loss, recipe, seed
+        self.forward = torch.compile(model, dynamic=False) if compile else model
         self.x, self.y = data
         self.device, self.autocast = self.x.device, autocast
         self.size = min(recipe.batch_size, len(self.x))
@@ -69,7 +74,7 @@ class Trainer:
         step, position = self.counters[:1], self.counters[1:]  # of length 1: a scalar index would ask the host
         rows = self.order.index_select(0, position * self.size + self.offsets[:size])
         with torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-            loss = self.loss(self.model(self.x.index_select(0, rows)), self.y.index_select(0, rows))
+            loss = self.loss(self.forward(self.x.index_select(0, rows)), self.y.index_select(0, rows))
         gradient = self.adam.gradient(loss)
         self.adam.update(gradient, self.table.index_select(0, step)[0])
         self.losses.index_copy_(0, position, loss.detach().reshape(1).to(self.losses.dtype))
@@ -91,9 +96,13 @@ class Trainer:
             self._replay(size) if self.capture else self.step(size)
 
     def _replay(self, size: int) -> None:
+        self.graph(size).replay()
+
+    def graph(self, size: int) -> torch.cuda.CUDAGraph:
+        """The captured step for a batch of `size`, captured on first use."""
         if size not in self._graphs:
             self._graphs[size] = self._captured(size)
-        self._graphs[size].replay()
+        return self._graphs[size]
 
     def _captured(self, size: int) -> torch.cuda.CUDAGraph:
         """The graph of `step`; the warm-up it needs leaves no trace in the state."""
