@@ -8,10 +8,13 @@ VGG for images, a temporal convolutional network for sequences. Any nn.Module ca
 
 import math
 from collections import OrderedDict
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from koopsim.nn.linear import Linear
 
 
 class MLP(nn.Sequential):
@@ -19,8 +22,8 @@ class MLP(nn.Sequential):
 
     def __init__(self, inputs: int, width: int, outputs: int, layers: int = 2):
         sizes = [inputs] + [width] * layers
-        hidden = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (nn.Linear(a, b), nn.ReLU())]
-        super().__init__(*hidden, nn.Linear(sizes[-1], outputs))
+        hidden = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (Linear(a, b), nn.ReLU())]
+        super().__init__(*hidden, Linear(sizes[-1], outputs))
 
 
 class VGG(nn.Module):
@@ -31,7 +34,7 @@ class VGG(nn.Module):
         depth, height, width = image
         self.image = image
         self.stages = nn.Sequential(*self._stage(depth, channels), *self._stage(channels, channels))
-        self.linear = nn.Linear(channels * (height // 4) * (width // 4), outputs)
+        self.linear = Linear(channels * (height // 4) * (width // 4), outputs)
 
     @staticmethod
     def _stage(inputs: int, channels: int) -> list[nn.Module]:
@@ -81,7 +84,7 @@ class TemporalBlock(nn.Module):
         super().__init__()
         self.first = CausalConv(inputs, channels, kernel, dilation)
         self.second = CausalConv(channels, channels, kernel, dilation)
-        self.residual = nn.Linear(inputs, channels) if inputs != channels else nn.Identity()
+        self.residual = Linear(inputs, channels) if inputs != channels else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.residual(x) + F.relu(self.second(F.relu(self.first(x)))))
@@ -95,17 +98,38 @@ class TCN(nn.Module):
 
     def __init__(self, outputs: int, levels: int = 8, channels: int = 10, kernel: int = 8, input_channels: int = 1):
         super().__init__()
-        self.input_channels = input_channels
+        self.input_channels, self.channels = input_channels, channels
         widths = [input_channels] + [channels] * levels
         self.blocks = nn.Sequential(
             OrderedDict(
                 (f"level{i}", TemporalBlock(widths[i], widths[i + 1], kernel, dilation=2**i)) for i in range(levels)
             )
         )
-        self.linear = nn.Linear(channels, outputs)
+        self.linear = Linear(channels, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.unsqueeze(-1) if self.input_channels == 1 else x
         x = x.to(self.linear.weight.dtype)
-        batch = x.shape[:-2]
-        return self.linear(self.blocks(x.reshape(-1, *x.shape[-2:]))).reshape(*batch, x.shape[-2], -1)
+        rows = x.reshape(-1, *x.shape[-2:])
+        features = self.stacked(rows) if self.fused(rows) else self.blocks(rows)
+        return self.linear(features).reshape(*x.shape[:-1], -1)
+
+    def fused(self, x: Tensor) -> bool:
+        """Whether the Triton kernels can take the place of the blocks."""
+        small = self.input_channels <= self.channels <= 64
+        return small and x.is_cuda and x.dtype == torch.float32 and find_spec("triton") is not None
+
+    def stacked(self, x: Tensor) -> Tensor:
+        """The blocks as one stack of layers for `tcn_kernels`: (B, T, C_in) -> (B, T, C)."""
+        from koopsim.nn.tcn_kernels import TemporalStack
+
+        convs = [conv for block in self.blocks for conv in (block.first, block.second)]
+        direction = torch.stack([conv.direction for conv in convs[1:]])
+        gain = torch.stack([conv.gain for conv in convs[1:]])
+        later = direction * (gain / direction.norm(dim=-1)).unsqueeze(-1)
+        first = convs[0].weight().unflatten(1, (-1, self.input_channels))  # (C, K, C_in)
+        missing = self.channels - self.input_channels
+        W = torch.cat([F.pad(first, (0, missing)).flatten(1).unsqueeze(0), later])
+        b = torch.stack([conv.bias for conv in convs])
+        residual = self.blocks[0].residual(x)
+        return TemporalStack.apply(F.pad(x, (0, missing)), residual, W.unflatten(2, (-1, self.channels)), b)

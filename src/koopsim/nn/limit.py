@@ -17,6 +17,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from koopsim.nn.linear import linear
+
 
 class LimitOperator(nn.Module):
     """phi -> U V phi, (..., N) -> (..., N), of rank K."""
@@ -40,7 +42,7 @@ class LimitOperator(nn.Module):
 
     def forward(self, phi: Tensor) -> Tensor:
         U, V = self.factors()
-        return (phi @ V.mT) @ U.mT
+        return linear(linear(phi, V), U)
 
     def matrix(self) -> Tensor:
         """The dense N x N matrix U V."""

@@ -6,9 +6,8 @@ nu stands for the inverse of the lift without being invertible: Linear-ReLU, Lin
 H. h is linear; the softmax of a classifier lives in its loss.
 """
 
-from torch import nn
-
 from koopsim.nn.lift import MLP
+from koopsim.nn.linear import Linear
 
 
 class StateReadout(MLP):
@@ -18,5 +17,5 @@ class StateReadout(MLP):
         super().__init__(lifted, hidden, hidden, layers=2)
 
 
-class Output(nn.Linear):
+class Output(Linear):
     """h: (..., H) -> (..., outputs)."""

@@ -1,0 +1,42 @@
+# Everything a fresh machine needs: Python 3.11 with pip. `make demo` and `make test` set up by themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+RUN := $(BIN)/koopsim
+INSTALLED := .venv/.installed
+
+.PHONY: setup demo test test-all lint bench readme clean
+
+setup: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@touch $@
+
+demo: setup
+	@rm -rf demo
+	$(RUN) train copy/sim-single --scale smoke --out demo/runs/sim-single
+	$(RUN) train copy/sim-two --scale smoke --out demo/runs/sim-two
+	$(RUN) train copy/deq --scale smoke --out demo/runs/deq
+	$(RUN) report demo/runs --out demo/report
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow" -n 2
+
+test-all: setup
+	$(BIN)/python -m pytest -n 2
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/pyright
+
+bench: setup
+	$(BIN)/python benchmarks/copy_memory_steps.py --horizon 100 --batches 20 --repeats 3
+	for file in benchmarks/spectral_edmd.py; do if [ -f $$file ]; then $(BIN)/python $$file; fi; done
+
+readme: setup
+	$(BIN)/python benchmarks/readme.py
+
+clean:
+	rm -rf .venv demo runs dist

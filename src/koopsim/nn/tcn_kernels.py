@@ -1,0 +1,158 @@
+"""The stack of causal convolutions of a TCN as Triton kernels, for CUDA.
+
+    a_l = relu(W_l * h_l + b_l)        h_{l+1} = a_l            l even (first of a block)
+                                       h_{l+1} = relu(a_l + r)  l odd, r the block's input (or its 1x1 image)
+
+At ten channels a library's convolution or matrix product costs several launches, none of which fills the chip.
+Here a layer is one kernel forward and one backward, and the gradients of all weights come from a single one
+at the end. The readable twin is `lift.TemporalBlock`; tests/nn/test_tcn_kernels.py holds them together, on a
+CPU through Triton's interpreter.
+
+Shapes: h (L+1, B, T, C) with h[l] the input of layer l, W (L, C, K, C) with the oldest tap first, b (L, C).
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+ROWS = 32  # time steps a program
+
+
+@triton.jit
+def _layer_forward(
+    h, w, b, residual, a, out, T, dilation,
+    C: tl.constexpr, K: tl.constexpr, P: tl.constexpr, R: tl.constexpr, HAS_RESIDUAL: tl.constexpr,
+):  # fmt: skip
+    """a = relu(conv(h) + b) and, for the second layer of a block, out = relu(a + residual)."""
+    t = tl.program_id(0) * R + tl.arange(0, R)
+    c = tl.arange(0, P)
+    here = (tl.program_id(1) * T + t)[:, None] * C + c[None, :]
+    inside = (t < T)[:, None] & (c < C)[None, :]
+    weight = (c < C)[:, None] & (c < C)[None, :]
+    total = tl.zeros((R, P), tl.float32)
+    for k in tl.static_range(K):
+        back = (K - 1 - k) * dilation
+        x = tl.load(h + here - back * C, mask=inside & (t >= back)[:, None], other=0.0)
+        w_k = tl.load(w + c[None, :] * (K * C) + k * C + c[:, None], mask=weight, other=0.0)  # (in, out)
+        total += tl.dot(x, w_k, input_precision="ieee")
+    total = tl.maximum(total + tl.load(b + c, mask=c < C, other=0.0)[None, :], 0.0)
+    tl.store(a + here, total, mask=inside)
+    if HAS_RESIDUAL:
+        total = tl.maximum(total + tl.load(residual + here, mask=inside, other=0.0), 0.0)
+        tl.store(out + here, total, mask=inside)
+
+
+@triton.jit
+def _layer_backward(
+    g, w, residual, h, a, below, g_below, T, dilation,
+    C: tl.constexpr, K: tl.constexpr, P: tl.constexpr, R: tl.constexpr, FIRST: tl.constexpr,
+):  # fmt: skip
+    """From g, the gradient before the ReLU of layer l, to that of layer l-1.
+
+    FIRST marks the first layer of a block: the residual's gradient joins in, what passes the block's ReLU goes
+    to `below` (the residual gradient of the block beneath), and what also passes the layer's goes to g_below.
+    """
+    t = tl.program_id(0) * R + tl.arange(0, R)
+    c = tl.arange(0, P)
+    here = (tl.program_id(1) * T + t)[:, None] * C + c[None, :]
+    inside = (t < T)[:, None] & (c < C)[None, :]
+    weight = (c < C)[:, None] & (c < C)[None, :]
+    total = tl.zeros((R, P), tl.float32)
+    for k in tl.static_range(K):
+        ahead = (K - 1 - k) * dilation
+        g_k = tl.load(g + here + ahead * C, mask=inside & (t + ahead < T)[:, None], other=0.0)
+        w_k = tl.load(w + c[:, None] * (K * C) + k * C + c[None, :], mask=weight, other=0.0)  # (out, in)
+        total += tl.dot(g_k, w_k, input_precision="ieee")
+    if FIRST:
+        total += tl.load(residual + here, mask=inside, other=0.0)
+    total = tl.where(tl.load(h + here, mask=inside, other=0.0) > 0, total, 0.0)
+    if FIRST:
+        tl.store(below + here, total, mask=inside)
+        total = tl.where(tl.load(a + here, mask=inside, other=0.0) > 0, total, 0.0)
+    tl.store(g_below + here, total, mask=inside)
+
+
+@triton.jit
+def _weight_gradients(
+    g, h, dw, db, T, rows, chunk, layers,
+    C: tl.constexpr, K: tl.constexpr, P: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """dW_l[:, k] = sum over time of g_t h_{t - (K-1-k) dilation}^T: a program for a layer, a tap and a chunk of rows."""
+    layer, k, part = tl.program_id(0) // K, tl.program_id(0) % K, tl.program_id(1)
+    back = (K - 1 - k) * (1 << (layer // 2))
+    c = tl.arange(0, P)
+    base = layer * rows * C
+    total = tl.zeros((P, P), tl.float32)
+    bias = tl.zeros((P,), tl.float32)
+    for start in range(0, chunk, R):
+        offset = start + tl.arange(0, R)
+        r = part * chunk + offset
+        valid = ((r < rows) & (offset < chunk))[:, None] & (c < C)[None, :]
+        here = base + r[:, None] * C + c[None, :]
+        g_r = tl.load(g + here, mask=valid, other=0.0)
+        x_r = tl.load(h + here - back * C, mask=valid & ((r % T) >= back)[:, None], other=0.0)
+        total += tl.dot(tl.trans(g_r), x_r, input_precision="ieee")
+        bias += tl.sum(g_r, axis=0)
+    to = (part * layers + layer) * C
+    weight = (c < C)[:, None] & (c < C)[None, :]
+    tl.store(dw + to * (K * C) + c[:, None] * (K * C) + k * C + c[None, :], total, mask=weight)
+    if k == K - 1:
+        tl.store(db + to + c, bias, mask=c < C)
+
+
+class TemporalStack(torch.autograd.Function):
+    """(x (B, T, C), residual (B, T, C), W (L, C, K, C), b (L, C)) -> (B, T, C)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, residual: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        (B, T, C), (L, _, K, _) = x.shape, W.shape
+        W, b, residual = W.contiguous(), b.contiguous(), residual.contiguous()
+        h = x.new_empty(L + 1, B, T, C)
+        h[0] = x
+        a = x.new_empty(L // 2, B, T, C)  # of the second layers; those of the first ones are h
+        grid, shape = (triton.cdiv(T, ROWS), B), _shape(C, K)
+        for l in range(L):
+            block, second = l // 2, l % 2 == 1
+            skip = residual if block == 0 else h[2 * block]
+            store, out = (a[block], h[l + 1]) if second else (h[l + 1], h[l + 1])
+            _layer_forward[grid](h[l], W[l], b[l], skip, store, out, T, 1 << block, **shape, HAS_RESIDUAL=second)
+        ctx.save_for_backward(h, a, W)
+        return h[L].clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        h, a, W = ctx.saved_tensors
+        (L, C, K, _), (B, T) = W.shape, h.shape[1:3]
+        g = torch.empty_like(h[:L])  # gradient before each layer's ReLU
+        skip = torch.empty_like(a)  # gradient before each block's last ReLU, which the residual shares
+        torch.mul(grads[0], h[L] > 0, out=skip[-1])
+        torch.mul(skip[-1], a[-1] > 0, out=g[L - 1])
+        grid, shape = (triton.cdiv(T, ROWS), B), _shape(C, K)
+        for l in range(L - 1, 0, -1):
+            block, first = l // 2, l % 2 == 0
+            below = max(block - 1, 0)
+            _layer_backward[grid](
+                g[l], W[l], skip[block], h[l], a[below], skip[below], g[l - 1], T, 1 << block, **shape, FIRST=first
+            )
+        rows = B * T
+        parts = 8 if rows < 8192 else 32
+        dw, db = W.new_empty(parts, *W.shape), W.new_empty(parts, L, C)
+        _weight_gradients[(L * K, parts)](g, h, dw, db, T, rows, triton.cdiv(rows, parts), L, **shape)
+        dx = _input_gradient(g[0], W[0]) if ctx.needs_input_grad[0] else None
+        return dx, skip[0], dw.sum(0), db.sum(0)
+
+
+def _shape(C: int, K: int) -> dict[str, int]:
+    return {"C": C, "K": K, "P": max(16, triton.next_power_of_2(C)), "R": ROWS}
+
+
+def _input_gradient(g: Tensor, W: Tensor) -> Tensor:
+    """The transposed first layer, whose dilation is 1; only for inputs that want a gradient."""
+    K, T = W.shape[1], g.shape[1]
+    ahead = torch.nn.functional.pad(g, (0, 0, 0, K - 1))
+    return sum((ahead[:, K - 1 - k : K - 1 - k + T] @ W[:, k] for k in range(K)), torch.zeros_like(g))

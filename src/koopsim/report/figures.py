@@ -1,0 +1,53 @@
+"""The figures of the paper, drawn from metrics alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from koopsim.report.collect import Result
+from koopsim.report.tables import TITLES
+
+COLOURS = {"copy/deq": "#6b7280", "copy/sim-single": "#2563eb", "copy/sim-two": "#dc2626"}
+
+
+def figure3(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Figure 3: training loss of copy memory against run-time and against epochs, as PNG and SVG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    runs = [r for r in results if r["name"] in TITLES and r["metrics"]]
+    if not runs:
+        return []
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+    for run in runs:
+        name, lines = run["name"], run["metrics"]
+        losses = [max(line["train_loss"], 1e-12) for line in lines]
+        style = {"color": COLOURS[name], "label": TITLES[name], "marker": "o", "markersize": 3, "linewidth": 1.5}
+        left.plot([line["seconds"] for line in lines], losses, **style)
+        right.plot([line["epoch"] for line in lines], losses, **style)
+    floor = next((r["test"]["memoryless_loss"] for r in runs if "test" in r), None)
+    for axis, label in ((left, "(a) run-time in seconds"), (right, "(b) epochs")):
+        axis.set_yscale("log")
+        axis.set_xlabel(label)
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+        if floor:
+            axis.axhline(floor, color="black", linestyle=":", linewidth=1, label="without memory")
+    if _wide([run["metrics"][-1]["seconds"] for run in runs]):
+        left.set_xscale("log")
+    left.set_ylabel("training loss")
+    handles, labels = right.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    right.legend(unique.values(), unique.keys(), frameon=False)
+    horizon = runs[0]["run"]["task"]["horizon"]
+    figure.suptitle(f"Copy memory, T = {horizon}, on {runs[0]['environment']['gpu'] or runs[0]['environment']['cpu']}", fontsize=11)
+    files = [folder / "figure3.png", folder / "figure3.svg"]
+    for file in files:
+        figure.savefig(file, dpi=150)
+    plt.close(figure)
+    return files
+
+
+def _wide(seconds: list[float]) -> bool:
+    return max(seconds) > 8 * min(seconds)

@@ -1,0 +1,47 @@
+"""The Triton kernels against the readable blocks, on a CPU through Triton's interpreter, on CUDA as they run."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from koopsim.nn import TCN
+
+CHECK = """
+import torch
+from koopsim.nn import TCN
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+for batch, length, levels, channels, kernel, inputs in [(2, 40, 3, 10, 8, 1), (1, 33, 2, 4, 3, 2), (3, 70, 4, 16, 2, 1)]:
+    torch.manual_seed(batch)
+    tcn = TCN(5, levels, channels, kernel, inputs).to(device)
+    shape = (batch, length) if inputs == 1 else (batch, length, inputs)
+    x = torch.randn(shape, device=device, requires_grad=True)
+    rows = x.unsqueeze(-1) if inputs == 1 else x
+    weights = torch.randn(batch, length, channels, device=device)
+    wanted = [x, *tcn.blocks.parameters()]
+    slow = tcn.blocks(rows)
+    fast = tcn.stacked(rows)
+    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+    for p, a, b in zip(
+        wanted, torch.autograd.grad((fast * weights).sum(), wanted), torch.autograd.grad((slow * weights).sum(), wanted)
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-5 * max(1.0, float(b.abs().max())))
+print("kernels agree")
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_agree_with_the_readable_blocks():
+    environment = dict(os.environ)
+    if not torch.cuda.is_available():
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
+    assert "kernels agree" in done.stdout, done.stderr[-3000:]
+
+
+def test_the_kernels_stay_out_of_the_way_on_a_cpu():
+    assert not TCN(4).fused(torch.zeros(1, 8, 1))

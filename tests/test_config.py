@@ -1,0 +1,59 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from koopsim.config import FourierConfig, Recipe, Run, SIMConfig, TCNConfig, from_dict, to_dict
+from koopsim.errors import KoopsimError
+from koopsim.presets import PRESETS, preset, run_of
+
+RUNS = [name for name, p in PRESETS.items() if p.run]
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("scale", ["paper", "smoke"])
+def test_a_run_survives_json(name, scale):
+    run = run_of(name, scale)
+    assert from_dict(Run, json.loads(json.dumps(to_dict(run)))) == run
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: FourierConfig(features=31), "must be even"),
+        (lambda: FourierConfig(bandwidth=-1.0), "must be positive"),
+        (lambda: SIMConfig(rank=40), "between 1 and the lifted dimension 32"),
+        (lambda: TCNConfig(levels=0), "at least 1"),
+        (lambda: Recipe(learning_rate=0.0), "must be positive"),
+        (lambda: Recipe(clip_norm=0.0), "must be positive"),
+        (lambda: replace(run_of("copy/deq").model, model_dim=41), "even"),
+        (lambda: preset("copy/sim-singel"), "Did you mean 'copy/sim-single'"),
+        (lambda: run_of("cifar10/mondeq-single"), "cannot be|not trained yet|still to come"),
+    ],
+)
+def test_bad_values_are_refused_in_one_line(make, says):
+    with pytest.raises(KoopsimError, match=says) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+def broken(change):
+    data = to_dict(run_of("copy/sim-two"))
+    change(data)
+    return data
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d["recipe"].update(learning_rat=1.0), "Did you mean 'learning_rate'"),
+        (lambda d: d["model"].update(kind="SIMConfg"), "Did you mean 'SIMConfig'"),
+        (lambda d: d["model"].update(hidden="32"), "expected int"),
+        (lambda d: d["recipe"].update(schedule="sometimes"), "expected one of"),
+        (lambda d: d.update(task=3), "expected an object"),
+        (lambda d: d["recipe"].update(epochs=True), "expected int"),
+    ],
+)
+def test_a_broken_configuration_is_refused_by_name(change, says):
+    with pytest.raises(KoopsimError, match=says):
+        from_dict(Run, broken(change))

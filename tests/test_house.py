@@ -1,0 +1,68 @@
+"""Data flows one way: a module imports only from rooms above it, and nothing heavy before it is needed."""
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
+ROOMS = [
+    "errors", "config", "presets", "runs", "nn", "implicit", "models", "spectral", "tasks", "train", "report", "cli",
+]  # fmt: skip
+OUTSIDE = {"__init__", "__main__"}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_upwards(path):
+    if room(path) in OUTSIDE:
+        return
+    assert room(path) in ROOMS, f"{path} is in a room the house does not know: add it to ROOMS, in its place"
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("koopsim"):
+            names = [node.module] if node.module != "koopsim" else [f"koopsim.{a.name}" for a in node.names]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names if a.name.startswith("koopsim.")]
+        for name in names:
+            target = name.split(".")[1]
+            if target.startswith("__"):
+                continue
+            assert ROOMS.index(target) <= ROOMS.index(room(path)), f"{path} imports {name} from a room below it"
+
+
+def imported_by(code: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; {code}; print(*sys.modules, file=sys.stderr)"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return set(done.stderr.split())
+
+
+@pytest.mark.parametrize("code", ["import koopsim", "from koopsim.cli import main; main(['--help'])"])
+def test_nothing_heavy_before_it_is_needed(code):
+    assert not imported_by(code) & {"torch", "matplotlib", "scipy", "sklearn", "tyro", "rich"}
+
+
+def test_help_answers_at_once():
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "koopsim", "--help"], check=True, stdout=subprocess.DEVNULL)
+        times.append(time.perf_counter() - began)
+    assert min(times) < 0.5
+
+
+def test_public_names():
+    import koopsim
+
+    for name in koopsim.__all__:
+        assert getattr(koopsim, name) is not None
+    with pytest.raises(AttributeError):
+        _ = koopsim.nothing_of_the_kind
