@@ -205,3 +205,16 @@ def test_wrong_input_is_named():
         UniversalTransformerCell(model_dim=41)
     with pytest.raises(ValueError, match="unknown solver"):
         TransformerDEQ(solver="newton")
+
+
+def test_the_captured_budget_follows_the_longest_solve():
+    model = TransformerDEQ(max_steps=30, backward_max_steps=20)
+    assert model.variant == (30, 20)
+    model.longest.copy_(torch.tensor([9, 4]))
+    model.adapt()
+    assert model.variant == (13, 6)
+    model.longest.copy_(torch.tensor([13, 6]))  # a solve that filled its budget
+    model.adapt()
+    assert model.variant == (20, 8)
+    model.adapt()  # nothing seen: the full budget
+    assert model.variant == (30, 20)

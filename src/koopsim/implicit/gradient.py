@@ -127,6 +127,7 @@ class DEQ(nn.Module):
         self.gradient, self.phantom_steps, self.phantom_damping = gradient, phantom_steps, phantom_damping
         self.backward_solver, self.backward_max_steps = backward_solver, backward_max_steps
         self.backward_tol = backward_tol
+        self.captured_steps = (max_steps, backward_max_steps)  # a CUDA graph cannot exit early: how many it runs
         self._warned: set[str] = set()
 
     def extra_repr(self) -> str:
@@ -181,6 +182,8 @@ class DEQ(nn.Module):
         solver = self.backward_solver if backward else self.solver
         max_steps = self.backward_max_steps if backward else self.max_steps
         tol = self.backward_tol if backward else self.tol
+        if capturing():
+            max_steps = min(max_steps, self.captured_steps[backward])
         options = {} if self.memory is None or solver == "picard" else {"memory": self.memory}
         z, info = SOLVERS[solver](f, z0, max_steps=max_steps, tol=tol, **options)
         if direction not in self._warned and not capturing() and not info.converged.all():

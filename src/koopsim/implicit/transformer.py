@@ -33,6 +33,9 @@ from koopsim.implicit.gradient import DEQ, DEQInfo
 from koopsim.implicit.solvers import Map
 
 
+LEVELS = (4, 6, 8, 10, 13, 16, 20, 25, 30, 40, 60)  # budgets of solver steps in a captured graph
+
+
 class WeightNormLinear(nn.Module):
     """x -> W x + b with rows W_i = gain_i direction_i / || direction_i || (Salimans & Kingma, 2016)."""
 
@@ -159,6 +162,7 @@ class TransformerDEQ(nn.Module):
     """tokens (B, T) -> logits (B, T, vocabulary), read off the fixed point with the embedding's weights."""
 
     last_info: DEQInfo | None
+    longest: Tensor  # the longest forward and backward solve since the last `adapt`
 
     def __init__(
         self,
@@ -198,6 +202,7 @@ class TransformerDEQ(nn.Module):
             phantom_damping=phantom_damping,
         )
         self.last_info = None
+        self.register_buffer("longest", torch.zeros(2, dtype=torch.int64), persistent=False)
 
     def solve(self, tokens: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
         """The fixed point (B, T, model_dim) and how its solve went."""
@@ -216,9 +221,29 @@ class TransformerDEQ(nn.Module):
         report: dict[str, Tensor] = {}
         if self.last_info is None:
             return report
-        for prefix, info in (("", self.last_info.forward), ("backward_", self.last_info.backward)):
+        for i, (prefix, info) in enumerate((("", self.last_info.forward), ("backward_", self.last_info.backward))):
             if info is not None:
                 report[f"{prefix}solver_steps"] = info.steps.double().mean()
                 report[f"{prefix}unconverged"] = (~info.converged).double().mean()
                 report[f"{prefix}residual"] = info.residuals.double().amax()
+                self.longest[i : i + 1].copy_(torch.maximum(self.longest[i : i + 1], info.steps.max()))
         return report
+
+    @property
+    def variant(self) -> tuple[int, int]:
+        """What a captured step depends on besides its shapes: the solver steps it runs."""
+        return self.deq.captured_steps
+
+    def adapt(self) -> None:
+        """Between captured steps: run as many solver steps as the longest solve of late needed, and some more.
+
+        A graph cannot stop early, so a budget of 30 costs 30 steps though 10 converge. A solve that fills its
+        budget raises it at once; until then its samples count as unconverged in the metrics.
+        """
+        limits = (self.deq.max_steps, self.deq.backward_max_steps)
+        forward, backward = (
+            next((level for level in LEVELS if level >= 1.25 * needed), limit) if needed else limit
+            for needed, limit in zip(self.longest.tolist(), limits, strict=True)
+        )
+        self.deq.captured_steps = (min(forward, limits[0]), min(backward, limits[1]))
+        self.longest.zero_()

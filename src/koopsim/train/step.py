@@ -17,6 +17,7 @@ from koopsim.tasks.base import Split
 from koopsim.train.adam import Adam
 from koopsim.train.schedule import adam_table
 
+ADAPT_EVERY = 64  # steps between looks at how much work the model's captured step should do
 WARM_UP = 3  # steps before a capture, so that libraries have chosen their kernels
 
 
@@ -52,7 +53,7 @@ class Trainer:
         self.losses = torch.zeros(self.steps_per_epoch, dtype=dtype, device=self.device)
         self.diagnostics: dict[str, Tensor] = {}  # sums over the epoch of what the model says of itself
         self.capture = capture
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[object, torch.cuda.CUDAGraph] = {}
         self.start_epoch(0)
 
     @property
@@ -70,7 +71,7 @@ class Trainer:
             total.zero_()
 
     def step(self, size: int) -> None:
-        """The next `size` samples of the order: one update. The readable twin of `_replay`."""
+        """The next `size` samples of the order: one update. The readable twin of its captured form."""
         step, position = self.counters[:1], self.counters[1:]  # of length 1: a scalar index would ask the host
         rows = self.order.index_select(0, position * self.size + self.offsets[:size])
         with torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None):
@@ -93,16 +94,19 @@ class Trainer:
         """Steps `first` to `last` (exclusive) of the current epoch."""
         for position in range(first, last):
             size = min(self.size, len(self.x) - position * self.size)
-            self._replay(size) if self.capture else self.step(size)
-
-    def _replay(self, size: int) -> None:
-        self.graph(size).replay()
+            if not self.capture:
+                self.step(size)
+                continue
+            if position % ADAPT_EVERY == 0:
+                getattr(self.model, "adapt", _nothing)()
+            self.graph(size).replay()
 
     def graph(self, size: int) -> torch.cuda.CUDAGraph:
-        """The captured step for a batch of `size`, captured on first use."""
-        if size not in self._graphs:
-            self._graphs[size] = self._captured(size)
-        return self._graphs[size]
+        """The captured step for a batch of `size` and the model's present variant, captured on first use."""
+        key = (size, getattr(self.model, "variant", None))
+        if key not in self._graphs:
+            self._graphs[key] = self._captured(size)
+        return self._graphs[key]
 
     def _captured(self, size: int) -> torch.cuda.CUDAGraph:
         """The graph of `step`; the warm-up it needs leaves no trace in the state."""
@@ -131,3 +135,7 @@ class Trainer:
     def _restore(self, saved: dict[str, Tensor]) -> None:
         for name, tensor in self.state_tensors().items():
             tensor.copy_(saved[name]) if name in saved else tensor.zero_()
+
+
+def _nothing() -> None:
+    """What a model without an `adapt` does."""
