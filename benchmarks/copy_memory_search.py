@@ -1,15 +1,18 @@
 """A grid of copy-memory trials on one device at once, judged on the validation split only.
 
     python benchmarks/copy_memory_search.py --model copy/sim-two --lr 5e-4 1e-3 --batch 1 5 --bandwidth 5 20 \
-        --epochs 6 --out results/h200/search-sim-two.json
+        --epochs 6 --out results/h200/search-sim-two.json --retrain results/h200/copy-sim-two.json
 
 Each trial trains on the train split in a thread with its own CUDA stream, so that small models share the GPU.
-The schedule is the one of the whole 20-epoch run: `--epochs` only says where the trial is cut.
+The schedule is the one of the whole 20-epoch run: `--epochs` only says where the trial is cut. `--retrain` then
+trains the best of them on train+valid for all epochs, as the paper does, and keeps the result.
 """
 
 import argparse
 import itertools
 import json
+import shutil
+import tempfile
 import threading
 import time
 import warnings
@@ -20,8 +23,8 @@ import torch
 
 from koopsim.config import DEQConfig, Run, SolverConfig, to_dict
 from koopsim.presets import run_of
-from koopsim.runs import environment, write_json
-from koopsim.train import prepare
+from koopsim.runs import RunDirectory, environment, write_json
+from koopsim.train import prepare, train
 
 
 def grid(arguments: argparse.Namespace) -> list[Run]:
@@ -47,13 +50,13 @@ class Trial:
     def __init__(self, run: Run, device: torch.device, compile: bool):
         self.run, self.device, self.curve, self.error = run, device, [], None
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
-        with torch.cuda.stream(self.stream):  # pyright: ignore
+        with torch.cuda.stream(self.stream):
             self.task, self.trainer = prepare(run, device, compile=compile)
             if self.trainer.capture:
                 self.trainer.graph(self.trainer.size)
 
     def train(self, epochs: int, deadline: float) -> None:
-        with torch.cuda.stream(self.stream):  # pyright: ignore
+        with torch.cuda.stream(self.stream):
             try:
                 self._train(epochs, deadline)
             except Exception as error:
@@ -103,6 +106,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0, help="stop all trials after this long")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--retrain", type=Path, help="where the result of the best one goes")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -121,6 +125,19 @@ def main() -> None:
     if arguments.out:
         rows = [{"run": to_dict(t.run), "curve": t.curve, "error": t.error} for t in trials]
         write_json(arguments.out, {"trials": rows, "environment": environment()})
+    if arguments.retrain and finished:
+        retrain(finished[0].run, arguments.model, device, arguments.retrain)
+
+
+def retrain(run: Run, name: str, device: torch.device, out: Path) -> None:
+    """The chosen configuration on train+valid, its result in `out` and its checkpoint beside it."""
+    run = replace(run, data="train+valid")
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory.create(folder, run, name)
+        result = train(run, directory, name, device, listen=lambda e: e["event"] == "epoch" and print(e, flush=True))
+        write_json(out, result)
+        shutil.copy(directory.checkpoint_file, out.with_suffix(".safetensors"))
+    print(f"{name}  test {result['test']}  {result['milliseconds_per_step']:.3f} ms a step", flush=True)
 
 
 if __name__ == "__main__":
