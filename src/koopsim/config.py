@@ -70,6 +70,8 @@ class IdentityConfig:
     inputs: int = 2
 
 
+Lift = TCNConfig | VGGConfig | MLPConfig | IdentityConfig
+
 # ---------------------------------------------------------------- models
 
 
@@ -110,7 +112,7 @@ class SIMConfig:
         if self.rank is None:
             _require(n >= 2, f"The lifted dimension is {n}; the paper's rank K = N/2 needs at least 2.")
         else:
-            _require(1 <= self.rank <= n, f"The rank K is {self.rank}; it must lie between 1 and the lifted dimension {n}.")
+            _require(1 <= self.rank <= n, f"The rank K is {self.rank}; it lies between 1 and the lifted dimension {n}.")
 
     @property
     def lifted(self) -> int:
@@ -170,7 +172,8 @@ class CopyMemoryConfig:
     def __post_init__(self) -> None:
         _require(self.horizon >= 1, f"The horizon T is {self.horizon}; it must be at least 1.")
         for name in ("train", "valid", "test"):
-            _require(getattr(self, name) >= 1, f"The number of {name} sequences is {getattr(self, name)}; it must be at least 1.")
+            count = getattr(self, name)
+            _require(count >= 1, f"The number of {name} sequences is {count}; it must be at least 1.")
 
 
 Task = CopyMemoryConfig
@@ -245,12 +248,12 @@ def _from_union(options: tuple, data: Any, where: str) -> Any:
     if data is None and type(None) in options:
         return None
     if isinstance(data, dict):
-        known = {t.__name__: t for t in options if dataclasses.is_dataclass(t)}
+        known = {t.__name__: t for t in options if isinstance(t, type) and dataclasses.is_dataclass(t)}
         kind = data.get("kind", "")
         _require(kind in known, f"{where} has the unknown kind {kind!r}." + did_you_mean(str(kind), known))
         return from_dict(known[kind], data, where)
     plain = [t for t in options if t is not type(None) and not dataclasses.is_dataclass(t)]
-    _require(len(plain) == 1, f"{where} is {data!r}; expected one of {[t.__name__ for t in options]}.")
+    _require(len(plain) == 1, f"{where} is {data!r}; expected one of {options}.")
     return from_dict(plain[0], data, where)
 
 

@@ -9,7 +9,7 @@ class KoopsimError(Exception):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """" Did you mean 'x'?", or the list of what is known when nothing is close."""
+    """ " Did you mean 'x'?", or the list of what is known when nothing is close."""
     known = list(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(known)}."

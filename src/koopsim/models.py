@@ -1,6 +1,6 @@
 """From a preset's name, or a configuration, to a module.
 
-    koopsim.build("copy/sim-single")        koopsim.build(SIMConfig(...))
+koopsim.build("copy/sim-single")        koopsim.build(SIMConfig(...))
 """
 
 from torch import nn

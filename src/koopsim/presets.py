@@ -82,9 +82,7 @@ PRESETS: dict[str, Preset] = dict(
         ("image/sim-single", Preset(SIMConfig(MLPConfig(2, 256), lift_dim=256, hidden=256, outputs=3), None)),
         (
             "image/sim-two",
-            Preset(
-                SIMConfig(MLPConfig(2, 256), lift_dim=256, fourier=FourierConfig(256), hidden=256, outputs=3), None
-            ),
+            Preset(SIMConfig(MLPConfig(2, 256), lift_dim=256, fourier=FourierConfig(256), hidden=256, outputs=3), None),
         ),
         (
             "image/sim-rff",

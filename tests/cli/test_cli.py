@@ -6,7 +6,10 @@ import pytest
 
 from koopsim.cli import main
 
-TINY = "--scale smoke --device cpu --recipe.epochs 1 --task.horizon 3 --task.train 40 --task.valid 10 --task.test 10".split()
+TINY = [
+    *"--scale smoke --device cpu --recipe.epochs 1 --task.horizon 3".split(),
+    *"--task.train 40 --task.valid 10 --task.test 10".split(),
+]
 
 
 @pytest.fixture(scope="module")

@@ -38,5 +38,5 @@ def test_phases_are_never_rounded_to_bf16():
 
 @pytest.mark.parametrize("bad", [{"features": 3}, {"features": 0}, {"bandwidth": 0.0}, {"kernel": "cubic"}])
 def test_bad_settings_are_refused(bad):
-    with pytest.raises(ValueError, match="must be|expected"):
+    with pytest.raises(ValueError, match=r"must be|expected"):
         RandomFourierFeatures(**{"inputs": 2, "features": 4, **bad})

@@ -13,7 +13,9 @@ class ConvolutionTwin(nn.Module):
     def __init__(self, conv: CausalConv, inputs: int):
         super().__init__()
         outputs = conv.direction.shape[0]
-        plain = nn.Conv1d(inputs, outputs, conv.kernel, dilation=conv.dilation, padding=conv.dilation * (conv.kernel - 1))
+        plain = nn.Conv1d(
+            inputs, outputs, conv.kernel, dilation=conv.dilation, padding=conv.dilation * (conv.kernel - 1)
+        )
         self.conv = nn.utils.parametrizations.weight_norm(plain.double())
         with torch.no_grad():
             kernel = conv.direction.view(outputs, conv.kernel, inputs).transpose(1, 2)

@@ -44,7 +44,9 @@ def test_tcn_and_vgg_gradients_match_finite_differences():
         model = build_sim(SIMConfig(lift, lift_dim=4, hidden=3, outputs=2)).double()
         names, values = zip(*model.named_parameters(), strict=True)
 
-        def run(*values, model=model, names=names, x=x.double()):
+        x = x.double()
+
+        def run(*values, model=model, names=names, x=x):
             return torch.func.functional_call(model, dict(zip(names, values, strict=True)), (x,))
 
         assert torch.autograd.gradcheck(run, values, fast_mode=True)

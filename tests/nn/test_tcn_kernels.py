@@ -15,7 +15,8 @@ import torch
 from koopsim.nn import TCN
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-for batch, length, levels, channels, kernel, inputs in [(2, 40, 3, 10, 8, 1), (1, 33, 2, 4, 3, 2), (3, 70, 4, 16, 2, 1)]:
+cases = [(2, 40, 3, 10, 8, 1), (1, 33, 2, 4, 3, 2), (3, 70, 4, 16, 2, 1)]
+for batch, length, levels, channels, kernel, inputs in cases:
     torch.manual_seed(batch)
     tcn = TCN(5, levels, channels, kernel, inputs).to(device)
     shape = (batch, length) if inputs == 1 else (batch, length, inputs)

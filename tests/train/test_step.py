@@ -13,7 +13,9 @@ CPU = torch.device("cpu")
 def small(name="copy/sim-single", **recipe):
     run = run_of(name)
     if name.startswith("copy/sim"):
-        run = replace(run, model=replace(run.model, lift=TCNConfig(levels=3, channels=4, kernel=3), lift_dim=8, hidden=8))
+        run = replace(
+            run, model=replace(run.model, lift=TCNConfig(levels=3, channels=4, kernel=3), lift_dim=8, hidden=8)
+        )
     task = CopyMemoryConfig(horizon=5, train=23, valid=2, test=3)
     return replace(run, task=task, recipe=replace(run.recipe, batch_size=10, epochs=3, **recipe))
 

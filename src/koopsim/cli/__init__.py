@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from typing import Any
 
 VERBS = {
     "presets": "every model of the paper by name, with its number of parameters",
@@ -59,7 +60,7 @@ def parse(arguments: type, argv: list[str], verb: str, default: object = None):
     """`argv` as an instance of the dataclass `arguments`; --help and typos are answered by tyro."""
     import tyro
 
-    options = {} if default is None else {"default": default}
-    return tyro.cli(  # pyright: ignore[reportCallIssue]
-        arguments, prog=f"koopsim {verb}", args=argv, config=(tyro.conf.AvoidSubcommands,), **options
-    )
+    options: dict[str, Any] = {"config": (tyro.conf.AvoidSubcommands,)}
+    if default is not None:
+        options["default"] = default
+    return tyro.cli(arguments, prog=f"koopsim {verb}", args=argv, **options)

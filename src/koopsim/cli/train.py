@@ -1,5 +1,6 @@
 """koopsim train: from a preset to a trained run directory, or on with one that was stopped."""
 
+import itertools
 import json
 import sys
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ def main(argv: list[str]) -> int:
 
 def _asks_for_smoke(argv: list[str]) -> bool:
     """The scale decides the defaults of all other options, so it is read before them."""
-    return "--scale=smoke" in argv or any(a == "--scale" and b == "smoke" for a, b in zip(argv, argv[1:], strict=False))
+    return "--scale=smoke" in argv or ("--scale", "smoke") in itertools.pairwise(argv)
 
 
 def _train(options: Options, run: Run | None, name: str) -> int:
@@ -108,7 +109,8 @@ def _show(result: dict, path: Path, as_json: bool) -> int:
     split = "test" if "test" in result else "valid"
     figures = "  ".join(f"{key} {value:.4g}" for key, value in result[split].items())
     print(f"{result['name']}  {result['parameters']:,} parameters  {split}: {figures}")
-    print(f"{result['train_seconds']:.1f} s of training, {result['milliseconds_per_step']:.3f} ms a step; all of it in {path}")
+    pace = f"{result['milliseconds_per_step']:.3f} ms a step"
+    print(f"{result['train_seconds']:.1f} s of training, {pace}; all of it in {path}")
     return 0
 
 
@@ -117,7 +119,7 @@ def write_tensorboard(directory) -> None:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise KoopsimError("TensorBoard is not installed: pip install tensorboard, then add --tensorboard again.") from error
+        raise KoopsimError("TensorBoard is not installed: pip install 'koopsim[tensorboard]'.") from error
     with SummaryWriter(str(directory.path / "tensorboard")) as writer:
         for line in directory.read_metrics():
             for key, value in line.items():

@@ -162,9 +162,7 @@ class DEQ(nn.Module):
 
         def adjoint(g: Tensor) -> Tensor:
             # The system is linear: solving it for g of size 1 keeps tiny gradients clear of underflow.
-            size = torch.linalg.vector_norm(
-                g.reshape(g.shape[0], math.prod(g.shape[1:])), ord=torch.inf, dim=1
-            )
+            size = torch.linalg.vector_norm(g.reshape(g.shape[0], math.prod(g.shape[1:])), ord=torch.inf, dim=1)
             size = size.clamp_min(torch.finfo(g.dtype).tiny).view(-1, *[1] * (g.dim() - 1))
             unit = g / size
 

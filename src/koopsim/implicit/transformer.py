@@ -32,7 +32,6 @@ from torch import Tensor, nn
 from koopsim.implicit.gradient import DEQ, DEQInfo
 from koopsim.implicit.solvers import Map
 
-
 LEVELS = (4, 6, 8, 10, 13, 16, 20, 25, 30, 40, 60)  # budgets of solver steps in a captured graph
 
 
@@ -55,9 +54,7 @@ class WeightNormLinear(nn.Module):
 
 
 @functools.cache
-def _position_table(
-    length: int, content: int, model_dim: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def _position_table(length: int, content: int, model_dim: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(cos n w, sin n w) for n < length, w = 0 in the content columns; (length, pairs, 2).
 
     Kept for good, for lengths that are powers of two only: there are few, and a captured CUDA graph that

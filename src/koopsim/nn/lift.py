@@ -6,9 +6,11 @@ The initial state is zero and is dropped. mu is the part that knows the task: an
 VGG for images, a temporal convolutional network for sequences. Any nn.Module can stand in their place.
 """
 
+import itertools
 import math
 from collections import OrderedDict
 from importlib.util import find_spec
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +24,7 @@ class MLP(nn.Sequential):
 
     def __init__(self, inputs: int, width: int, outputs: int, layers: int = 2):
         sizes = [inputs] + [width] * layers
-        hidden = [m for a, b in zip(sizes, sizes[1:], strict=False) for m in (Linear(a, b), nn.ReLU())]
+        hidden = [m for a, b in itertools.pairwise(sizes) for m in (Linear(a, b), nn.ReLU())]
         super().__init__(*hidden, Linear(sizes[-1], outputs))
 
 
@@ -123,7 +125,8 @@ class TCN(nn.Module):
         """The blocks as one stack of layers for `tcn_kernels`: (B, T, C_in) -> (B, T, C)."""
         from koopsim.nn.tcn_kernels import TemporalStack
 
-        convs = [conv for block in self.blocks for conv in (block.first, block.second)]
+        blocks = [cast(TemporalBlock, block) for block in self.blocks]
+        convs = [conv for block in blocks for conv in (block.first, block.second)]
         direction = torch.stack([conv.direction for conv in convs[1:]])
         gain = torch.stack([conv.gain for conv in convs[1:]])
         later = direction * (gain / direction.norm(dim=-1)).unsqueeze(-1)
@@ -131,5 +134,6 @@ class TCN(nn.Module):
         missing = self.channels - self.input_channels
         W = torch.cat([F.pad(first, (0, missing)).flatten(1).unsqueeze(0), later])
         b = torch.stack([conv.bias for conv in convs])
-        residual = self.blocks[0].residual(x)
-        return TemporalStack.apply(F.pad(x, (0, missing)), residual, W.unflatten(2, (-1, self.channels)), b)
+        residual = blocks[0].residual(x)
+        W = W.unflatten(2, (-1, self.channels))
+        return cast(Tensor, TemporalStack.apply(F.pad(x, (0, missing)), residual, W, b))

@@ -52,4 +52,5 @@ class LimitOperator(nn.Module):
     def invariance_defect(self) -> Tensor:
         """|| V U - I ||_F / sqrt(K): zero exactly when one more step of the dynamics changes nothing."""
         U, V = self.factors()
-        return torch.linalg.matrix_norm(V @ U - torch.eye(self.rank, dtype=U.dtype, device=U.device)) / math.sqrt(self.rank)
+        identity = torch.eye(self.rank, dtype=U.dtype, device=U.device)
+        return torch.linalg.matrix_norm(V @ U - identity) / math.sqrt(self.rank)

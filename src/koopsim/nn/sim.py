@@ -1,9 +1,9 @@
 """Stable invariant models, composed from the four maps beside this file.
 
-    single-tier   z = nu( U V mu(x) )                           paper, eq. (10)
-    two-tier      z = nu( U' V' psi(mu(x)) )                    paper, eq. (10), second line
-    RFF only      z = nu( U V psi(x) )                          paper, eq. (11)
-    output        y = h(z)
+single-tier   z = nu( U V mu(x) )                           paper, eq. (10)
+two-tier      z = nu( U' V' psi(mu(x)) )                    paper, eq. (10), second line
+RFF only      z = nu( U V psi(x) )                          paper, eq. (11)
+output        y = h(z)
 """
 
 from torch import Tensor, nn
@@ -56,7 +56,7 @@ class SIM(nn.Module):
         return self.h(self.state(x))
 
 
-def build_lift(lift: config.TCNConfig | config.VGGConfig | config.MLPConfig | config.IdentityConfig, dim: int) -> nn.Module:
+def build_lift(lift: config.Lift, dim: int) -> nn.Module:
     """The module of a lift's configuration, ending in `dim` features."""
     match lift:
         case config.TCNConfig(levels, channels, kernel, input_channels):
@@ -80,4 +80,3 @@ def build_sim(sim: config.SIMConfig) -> SIM:
 def count_parameters(model: nn.Module) -> int:
     """The number of learnable scalars, as the paper counts them (buffers are not learnt)."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-

@@ -11,6 +11,8 @@ CPU through Triton's interpreter.
 Shapes: h (L+1, B, T, C) with h[l] the input of layer l, W (L, C, K, C) with the oldest tap first, b (L, C).
 """
 
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+
 from typing import Any
 
 import torch
@@ -81,7 +83,7 @@ def _weight_gradients(
     g, h, dw, db, T, rows, chunk, layers,
     C: tl.constexpr, K: tl.constexpr, P: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """dW_l[:, k] = sum over time of g_t h_{t - (K-1-k) dilation}^T: a program for a layer, a tap and a chunk of rows."""
+    """dW_l[:, k] = sum over time of g_t h_{t - (K-1-k) dilation}^T; a program has a layer, a tap, a chunk of rows."""
     layer, k, part = tl.program_id(0) // K, tl.program_id(0) % K, tl.program_id(1)
     back = (K - 1 - k) * (1 << (layer // 2))
     c = tl.arange(0, P)

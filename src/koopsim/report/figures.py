@@ -41,7 +41,8 @@ def figure3(results: Sequence[Result], folder: Path) -> list[Path]:
     unique = dict(zip(labels, handles, strict=True))
     right.legend(unique.values(), unique.keys(), frameon=False)
     horizon = runs[0]["run"]["task"]["horizon"]
-    figure.suptitle(f"Copy memory, T = {horizon}, on {runs[0]['environment']['gpu'] or runs[0]['environment']['cpu']}", fontsize=11)
+    machine = runs[0]["environment"]["gpu"] or runs[0]["environment"]["cpu"]
+    figure.suptitle(f"Copy memory, T = {horizon}, on {machine}", fontsize=11)
     files = [folder / "figure3.png", folder / "figure3.svg"]
     for file in files:
         figure.savefig(file, dpi=150)

@@ -48,9 +48,7 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
-def prepare(
-    run: Run, device: torch.device, capture: bool | None = None, compile: bool = False
-) -> tuple[Task, Trainer]:
+def prepare(run: Run, device: torch.device, capture: bool | None = None, compile: bool = False) -> tuple[Task, Trainer]:
     """The task with its data on the device, and a trainer at the first step."""
     torch.manual_seed(run.seed)
     model = build(run.model).to(device, torch.float64 if run.precision == "float64" else torch.float32)
@@ -87,7 +85,13 @@ def train(
 
 
 def _epoch(
-    run: Run, task: Task, trainer: Trainer, position: Position, directory: RunDirectory, stop: list[int], listen: Listener
+    run: Run,
+    task: Task,
+    trainer: Trainer,
+    position: Position,
+    directory: RunDirectory,
+    stop: list[int],
+    listen: Listener,
 ) -> None:
     """Train to the end of the current epoch, then write its line and its checkpoint."""
     if position.step == 0:
@@ -194,4 +198,3 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
     load_model(directory.checkpoint_file, model)
     dtype = torch.float64 if run.precision == "float64" else torch.float32
     return model.to(device, dtype).eval()
-

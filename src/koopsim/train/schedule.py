@@ -25,12 +25,13 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> tuple[NDArray[np.flo
     """(lr, beta1) for every step of the run, each of shape (epochs * steps_per_epoch,)."""
     steps = recipe.epochs * steps_per_epoch
     step = np.arange(steps)
-    lr, beta1 = np.full(steps, recipe.learning_rate), np.full(steps, BETA1)
+    lr = np.full(steps, recipe.learning_rate, dtype=np.float64)
+    beta1 = np.full(steps, BETA1, dtype=np.float64)
     match recipe.schedule:
         case "step":
-            lr = lr * GAMMA ** (step // steps_per_epoch // recipe.step_size)
+            lr *= GAMMA ** (step // steps_per_epoch // recipe.step_size)
         case "cosine":
-            lr = lr * (1 + np.cos(math.pi * step / steps)) / 2
+            lr *= (1 + np.cos(math.pi * step / steps)) / 2
         case "onecycle":
             knots = _onecycle_knots(recipe.epochs)
             epoch = step / steps_per_epoch
