@@ -1,3 +1,4 @@
+import threading
 from dataclasses import replace
 
 import pytest
@@ -69,6 +70,7 @@ def test_precisions_train(precision):
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore::koopsim.implicit.UnconvergedWarning")
 @pytest.mark.parametrize("name", ["copy/sim-single", "copy/sim-two", "copy/deq"])
 def test_the_captured_step_is_the_eager_step(name):
     run = small(name)
@@ -83,3 +85,29 @@ def test_the_captured_step_is_the_eager_step(name):
     torch.testing.assert_close(captured.losses, eager.losses, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(captured.adam.flat, eager.adam.flat, rtol=1e-2, atol=1e-3)
     assert captured.counters.tolist() == eager.counters.tolist() == [6, 3]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_trainers_on_streams_of_their_own_do_not_disturb_each_other():
+    run = run_of("copy/sim-two")
+    run = replace(run, task=replace(run.task, train=300, valid=20, test=10))
+    alone, *together = (prepare(run, torch.device("cuda"))[1] for _ in range(6))
+    alone.run(0, 320)
+    streams = [torch.cuda.Stream() for _ in together]
+    for trainer in together:
+        trainer.graph(trainer.size)
+    torch.cuda.synchronize()
+
+    def train(trainer, stream):
+        with torch.cuda.stream(stream):
+            trainer.run(0, 320)
+
+    threads = [threading.Thread(target=train, args=pair) for pair in zip(together, streams, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    for trainer in together:
+        torch.testing.assert_close(trainer.losses, alone.losses, rtol=1e-2, atol=1e-3)

@@ -39,8 +39,8 @@ def _layer_forward(
     for k in tl.static_range(K):
         back = (K - 1 - k) * dilation
         x = tl.load(h + here - back * C, mask=inside & (t >= back)[:, None], other=0.0)
-        w_k = tl.load(w + c[None, :] * (K * C) + k * C + c[:, None], mask=weight, other=0.0)  # (in, out)
-        total += tl.dot(x, w_k, input_precision="ieee")
+        w_k = tl.load(w + c[:, None] * (K * C) + k * C + c[None, :], mask=weight, other=0.0)  # (out, in)
+        total += tl.dot(x, tl.trans(w_k), input_precision="ieee")
     total = tl.maximum(total + tl.load(b + c, mask=c < C, other=0.0)[None, :], 0.0)
     tl.store(a + here, total, mask=inside)
     if HAS_RESIDUAL:

@@ -111,6 +111,7 @@ class Trainer:
     def _captured(self, size: int) -> torch.cuda.CUDAGraph:
         """The graph of `step`; the warm-up it needs leaves no trace in the state."""
         saved = {name: t.clone() for name, t in self.state_tensors().items()}
+        # A stream of its own: cuBLAS keeps a workspace a stream, and two trainers must not write into one.
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -119,7 +120,7 @@ class Trainer:
                 self._restore(saved)
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=stream):
             self.step(size)
         self._restore(saved)
         return graph
