@@ -22,10 +22,10 @@ demo: setup
 	$(RUN) report demo/runs --out demo/report
 
 test: setup
-	$(BIN)/python -m pytest -m "not slow" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
 test-all: setup
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks

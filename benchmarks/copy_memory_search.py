@@ -11,8 +11,6 @@ trains the best of them on train+valid for all epochs, as the paper does, and ke
 import argparse
 import itertools
 import json
-import shutil
-import tempfile
 import threading
 import time
 import warnings
@@ -130,13 +128,11 @@ def main() -> None:
 
 
 def retrain(run: Run, name: str, device: torch.device, out: Path) -> None:
-    """The chosen configuration on train+valid, its result in `out` and its checkpoint beside it."""
+    """The chosen configuration on train+valid, its result in `out` and its run directory beside it."""
     run = replace(run, data="train+valid")
-    with tempfile.TemporaryDirectory() as folder:
-        directory = RunDirectory.create(folder, run, name)
-        result = train(run, directory, name, device, listen=lambda e: e["event"] == "epoch" and print(e, flush=True))
-        write_json(out, result)
-        shutil.copy(directory.checkpoint_file, out.with_suffix(".safetensors"))
+    directory = RunDirectory.create(out.with_suffix(""), run, name, overwrite=True)
+    result = train(run, directory, name, device, listen=lambda e: e["event"] == "epoch" and print(e, flush=True))
+    write_json(out, result)
     print(f"{name}  test {result['test']}  {result['milliseconds_per_step']:.3f} ms a step", flush=True)
 
 

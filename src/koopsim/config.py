@@ -190,12 +190,14 @@ class Recipe:
     learning_rate: float = 1e-3
     schedule: Literal["constant", "step", "onecycle", "cosine"] = "constant"
     step_size: int = 10  # epochs between drops of the step schedule
+    warm_up: int = 0  # steps over which the learning rate first rises
     eps: float = 1e-8
     clip_norm: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "step_size"):
             _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
+        _require(self.warm_up >= 0, f"warm_up is {self.warm_up}; it must not be negative.")
         _require(self.learning_rate > 0, f"The learning rate is {self.learning_rate}; it must be positive.")
         _require(self.eps > 0, f"Adam's eps is {self.eps}; it must be positive.")
         _require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm is {self.clip_norm}; it must be positive.")

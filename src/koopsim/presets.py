@@ -20,6 +20,7 @@ from koopsim.config import (
     Recipe,
     Run,
     SIMConfig,
+    SolverConfig,
     TCNConfig,
     VGGConfig,
 )
@@ -71,7 +72,7 @@ PRESETS: dict[str, Preset] = dict(
             "copy/deq",
             DEQConfig(),
             17_010,
-            Recipe(batch_size=5, learning_rate=1e-3, schedule="cosine", clip_norm=0.25),
+            Recipe(batch_size=1, learning_rate=3e-3, schedule="cosine", warm_up=200, clip_norm=0.25),
         ),
         *_images("cifar10", (3, 32, 32), (38, 168_694), (36, 168_264)),
         *_mondeq("cifar10", 172_218, 170_194),
@@ -113,5 +114,9 @@ def run_of(name: str, scale: str = "paper") -> Run:
 def _smoke(run: Run) -> Run:
     """The same code at a size that ends in seconds on two cores: a short horizon and large batches."""
     task = replace(run.task, horizon=20, train=900, valid=100, test=200)
-    recipe = replace(run.recipe, batch_size=20, epochs=12, learning_rate=4e-3)
-    return replace(run, task=task, recipe=recipe)
+    if isinstance(run.model, DEQConfig):
+        solver = SolverConfig(max_steps=12)
+        model = replace(run.model, forward=solver, backward=solver)
+        recipe = replace(run.recipe, batch_size=5, epochs=5, learning_rate=3e-3, warm_up=100)
+        return replace(run, model=model, task=task, recipe=recipe)
+    return replace(run, task=task, recipe=replace(run.recipe, batch_size=20, epochs=20, learning_rate=2e-3))

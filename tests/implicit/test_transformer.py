@@ -13,6 +13,14 @@ from koopsim.implicit.transformer import WeightNormLinear, _position_table
 EXACT = {"max_steps": 200, "tol": 1e-12, "backward_max_steps": 200, "backward_tol": 1e-12}
 
 
+def gentle(model: TransformerDEQ) -> TransformerDEQ:
+    """The same model with a weaker injection: fresh from its initialisation not every solve converges."""
+    with torch.no_grad():
+        for weight in (model.embedding, model.injection.weight):
+            weight.mul_(0.1)
+    return model
+
+
 def relative_shift(x):
     """Row i of (..., T, T), whose columns are distances T-1..0, moved so that column j is distance i - j."""
     T = x.shape[-1]
@@ -92,7 +100,7 @@ def test_initialisation():
     cell = model.deq.cell
     assert isinstance(cell, UniversalTransformerCell)
     for weight in (model.embedding, model.injection.weight, cell.content_bias, cell.position_bias):
-        assert 0.009 < weight.std() < 0.011
+        assert 0.09 < weight.std() < 0.11
     assert not model.injection.bias.any()
     assert not model.output_bias.any()
     torch.testing.assert_close(cell.qkv.weight(), cell.qkv.direction)  # PyTorch's scale, kept
@@ -118,7 +126,7 @@ def test_weight_norm_is_pytorchs(bias):
 
 
 def test_the_past_does_not_see_the_future():
-    model = TransformerDEQ(**EXACT).double()
+    model = gentle(TransformerDEQ(**EXACT).double())
     tokens = torch.randint(0, 10, (2, 20))
     changed = tokens.clone()
     changed[:, 12:] = (changed[:, 12:] + 1) % 10
@@ -146,7 +154,7 @@ def test_gradient_of_the_whole_model_is_the_finite_difference(solver):
 
 
 def test_the_fixed_point_is_one_of_the_readable_cell_and_logits_are_tied():
-    model = TransformerDEQ(**EXACT).double()
+    model = gentle(TransformerDEQ(**EXACT).double())
     tokens = torch.randint(0, 10, (2, 15))
     with torch.no_grad():
         z, info = model.solve(tokens)
@@ -163,7 +171,7 @@ def test_weights_are_normalised_once_a_forward(monkeypatch):
     calls = []
     weight = WeightNormLinear.weight
     monkeypatch.setattr(WeightNormLinear, "weight", lambda self: calls.append(self) or weight(self))
-    model = TransformerDEQ(tol=1e-2, backward_tol=1e-2)
+    model = gentle(TransformerDEQ(tol=1e-2, backward_tol=1e-2))
     logits = model(torch.randint(0, 10, (2, 15)))
     logits.sum().backward()
     assert model.last_info is not None
@@ -174,7 +182,7 @@ def test_weights_are_normalised_once_a_forward(monkeypatch):
 
 def test_position_tables_are_shared_not_grown():
     _position_table.cache_clear()
-    model = TransformerDEQ(tol=1e-1)
+    model = gentle(TransformerDEQ(tol=1e-1))
     with torch.inference_mode():
         model(torch.randint(0, 10, (1, 17)))
     for T in (17, 20, 32):
@@ -183,7 +191,7 @@ def test_position_tables_are_shared_not_grown():
 
 
 def test_autocast_trains():
-    model = TransformerDEQ(tol=5e-2, backward_tol=5e-2)
+    model = gentle(TransformerDEQ(tol=5e-2, backward_tol=5e-2))
     tokens = torch.randint(0, 10, (2, 15))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert model.solve(tokens)[0].dtype == torch.float32

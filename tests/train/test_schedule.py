@@ -39,3 +39,9 @@ def test_short_cycles_still_rise_and_fall(epochs):
     lr, _ = rates(epochs=epochs, schedule="onecycle")
     assert lr.max() > lr[0]
     assert lr.max() > lr[-1]
+
+
+def test_warm_up_rises_linearly_into_the_schedule():
+    lr, _ = rates(epochs=5, warm_up=10)
+    np.testing.assert_allclose(lr[:10], 0.001 * np.arange(1, 11))
+    assert np.all(lr[10:] == 0.01)

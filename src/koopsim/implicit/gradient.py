@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from koopsim.implicit.solvers import SOLVERS, Info, Map, capturing
 
+EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
 GRADIENTS = ("implicit", "jacobian-free", "phantom")
 
 
@@ -180,6 +181,8 @@ class DEQ(nn.Module):
         solver = self.backward_solver if backward else self.solver
         max_steps = self.backward_max_steps if backward else self.max_steps
         tol = self.backward_tol if backward else self.tol
+        if not self.training:
+            max_steps *= EVALUATION_FACTOR
         if capturing():
             max_steps = min(max_steps, self.captured_steps[backward])
         options = {} if self.memory is None or solver == "picard" else {"memory": self.memory}

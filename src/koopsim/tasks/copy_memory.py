@@ -68,17 +68,17 @@ class CopyMemory:
         """Loss and accuracy in float64: float32's log-softmax rounds losses of 1e-9 to zero or to noise."""
         x, y = self.split(split)
         model = copy.deepcopy(model).double().eval()
-        loss, digits, whole = 0.0, 0.0, 0.0
+        loss, digits, whole, unconverged = 0.0, 0.0, 0.0, 0.0
         for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
             outputs = model(xs)
             right = (outputs.argmax(-1) == ys)[:, -DIGITS:]
             loss += float(self.loss(outputs, ys)) * len(xs)
             digits += float(right.double().mean(1).sum())
             whole += float(right.all(1).sum())
+            if hasattr(model, "diagnostics"):
+                unconverged += float(model.diagnostics()["unconverged"]) * len(xs)
         n = len(x)
-        return {
-            "loss": loss / n,
-            "digits_right": digits / n,
-            "sequences_right": whole / n,
-            "memoryless_loss": self.memoryless_loss,
-        }
+        figures = {"loss": loss / n, "digits_right": digits / n, "sequences_right": whole / n}
+        if hasattr(model, "diagnostics"):
+            figures["unconverged"] = unconverged / n
+        return figures | {"memoryless_loss": self.memoryless_loss}

@@ -5,7 +5,7 @@
     cosine     lr (1 + cos(pi step / steps)) / 2
     onecycle   1e-3 -> lr -> 1e-3 -> 1e-3 at epochs 0, (E-5)//2, E-5, E, and beta1 .95 -> .85 -> .95 -> .95
 
-These are known before the first step, so they are one table in float64 that the device reads a row of: no
+each with an optional linear warm-up over its first steps. These are known before the first step, so they are one table in float64 that the device reads a row of: no
 host work in the loop, and the same numbers eager, captured or stacked.
 """
 
@@ -37,6 +37,8 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> tuple[NDArray[np.flo
             epoch = step / steps_per_epoch
             lr = np.interp(epoch, knots, [ONECYCLE_FLOOR, recipe.learning_rate, ONECYCLE_FLOOR, ONECYCLE_FLOOR])
             beta1 = np.interp(epoch, knots, [0.95, 0.85, 0.95, 0.95])
+    if recipe.warm_up:
+        lr *= np.minimum(1.0, (step + 1) / recipe.warm_up)
     return lr, beta1
 
 
