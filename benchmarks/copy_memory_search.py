@@ -43,15 +43,19 @@ def grid(arguments: argparse.Namespace) -> list[Run]:
 
 
 class Trial:
-    """One run on its own stream; `curve` has a line an epoch."""
+    """One run on its own stream; `curve` has a line an epoch.
+
+    A capture forbids other threads to touch the device, so a DEQ that recaptures as it goes (`adapt`) keeps here
+    the solver steps it began with.
+    """
 
     def __init__(self, run: Run, device: torch.device, compile: bool):
         self.run, self.device, self.curve, self.error = run, device, [], None
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         with torch.cuda.stream(self.stream):
             self.task, self.trainer = prepare(run, device, compile=compile)
-            if self.trainer.capture:
-                self.trainer.graph(self.trainer.size)
+            self.trainer.adaptive = False
+            self.trainer.warm_up()
 
     def train(self, epochs: int, deadline: float) -> None:
         with torch.cuda.stream(self.stream):

@@ -1,4 +1,4 @@
-"""Writes the README's tables from the files in results/: `make readme`. With --check it only says whether they drifted."""
+"""Writes the README's tables from results/: `make readme`. With --check it only says whether they drifted."""
 
 import argparse
 import sys

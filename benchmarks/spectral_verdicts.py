@@ -1,6 +1,6 @@
 """How often is the verdict right? Random Jordan structures under random similarity and noise, and exact ones.
 
-    python benchmarks/spectral_verdicts.py [--cases 6000] [--seed 0] [--out results/spectral-verdicts.json]
+    python benchmarks/spectral_verdicts.py [--cases 20000] [--seed 777] [--out results/spectral-verdicts.json]
 
 The oracle is the structure A0 = S J S^-1 was built from; A = A0 + E with ||E||_F = noise ||A0||_F is what
 `analyze(A, noise)` sees. Noise 0 means: analyze(A) with its default.
@@ -9,7 +9,11 @@ A case is *ambiguous* when the truth itself is out of reach: a matrix within MAR
 another verdict and is at least as degenerate as A0 (an eigenvalue off the circle may be on it, a cluster on
 the circle may mix with a neighbour, a Jordan block may be none), or the block at an eigenvalue on the circle
 is known to no better than 1e-3. This is computed from S and J, not from `analyze`. For those undecided is a
-right answer; a *below-noise* case is one built on purpose with a gap to the circle smaller than the noise.
+right answer. A *below-noise* case is an ambiguous one with an eigenvalue nearer to the circle (or, on it, to
+the real axis) than twice its own error ||P|| noise ||A||: the same A is equally well a noisy matrix with that
+eigenvalue *on* the circle, so the assumption `analyze` states (what may be on the circle is on it) is false
+there, and its answer, if it gives one, may be too. Those are counted as wrong, in that row and in no other;
+`strict` counts what `analyze(A, noise, strict=True)` says, over all cases.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ import numpy as np
 import scipy
 from scipy.linalg import block_diag, null_space, orth, svdvals
 
-MARGIN = 30.0
+MARGIN = 10.0
 KNOWN = 1e-3
 NOISES = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4)
 
@@ -41,7 +45,6 @@ class Case:
     tags: set[str] = field(default_factory=set)
     ambiguous: bool = False
     below_noise: bool = False
-    snapped: str = ""
 
 
 def jordan(mu: complex, size: int) -> np.ndarray:
@@ -54,6 +57,7 @@ def jordan(mu: complex, size: int) -> np.ndarray:
 
 def random_blocks(rng: np.random.Generator) -> tuple[list[tuple[complex, int]], set[str]]:
     """(eigenvalue, size) pairs and what was put in on purpose."""
+
     def unit() -> complex:
         return complex(np.exp(1j * rng.uniform(0.05, np.pi - 0.05)))
 
@@ -67,7 +71,11 @@ def random_blocks(rng: np.random.Generator) -> tuple[list[tuple[complex, int]], 
         blocks.append((inside(), int(rng.choice([1, 1, 1, 2, 3]))))
     if rng.random() < 0.15:
         center = inside()
-        blocks += [(center + complex(g), 1) for g in (0, 1e-3, -1e-6)] if center.imag == 0 else [(center, 1), (center * (1 - 1e-4), 1)]
+        blocks += (
+            [(center + complex(g), 1) for g in (0, 1e-3, -1e-6)]
+            if center.imag == 0
+            else [(center, 1), (center * (1 - 1e-4), 1)]
+        )
         tags.add("cluster")
     pick = rng.random()
     if pick < 0.55 or not blocks:
@@ -127,24 +135,16 @@ def _complex_form(blocks: list[tuple[complex, int]], S: np.ndarray):
     return out, columns, S
 
 
-def snapped_truth(blocks: list[tuple[complex, int]], S: np.ndarray, delta: float) -> str:
-    """The truth after closing every gap (to the circle, to the real axis) that is smaller than the noise."""
-    where = iter(zip(*_complex_form(blocks, S)[:2], strict=True))
-    C, closed = _complex_form(blocks, S)[2], []
-    inverse = np.linalg.inv(C)
-    for mu, s in blocks:
-        _, c = next(where)
-        if mu.imag != 0:
-            next(where)
-        error = 4 * np.linalg.norm(C[:, c] @ inverse[c], 2) * delta
-        if abs(abs(mu) - 1) <= error:
-            mu = mu / abs(mu)
-        if 0 < abs(mu.imag) and (abs(mu.imag) <= error or abs(mu.imag) <= 0.1):
-            slow = complex(np.sign(mu.real))
-            closed += [(slow, s)] * 2 if abs(mu.imag) <= error or abs(abs(mu) - 1) > 1e-12 else [(mu, s)]
-            continue
-        closed.append((mu, s))
-    return truth_of(closed)
+def below_noise(blocks: list[tuple[complex, int]], S: np.ndarray, delta: float) -> bool:
+    """Whether an eigenvalue is nearer to the circle, or if on it to the real axis, than twice its own error."""
+    blocks, columns, S = _complex_form(blocks, S)
+    inverse = np.linalg.inv(S)
+    for (mu, _), c in zip(blocks, columns, strict=True):
+        error = 2 * np.linalg.norm(S[:, c] @ inverse[c], 2) * delta
+        gap = abs(abs(mu) - 1)
+        if 1e-12 < gap <= error or (gap <= 1e-12 and 0 < abs(mu.imag) <= error):
+            return True
+    return False
 
 
 def ambiguous(blocks: list[tuple[complex, int]], S: np.ndarray, A0: np.ndarray, delta: float) -> bool:
@@ -202,21 +202,22 @@ def random_case(rng: np.random.Generator) -> Case:
         E = np.outer(E[0], E[:, -1])
     A = A0 + noise * np.linalg.norm(A0) * E / np.linalg.norm(E)
     delta = max(noise, 64 * n * np.finfo(float).eps) * np.linalg.norm(A0)
-    near = [abs(abs(mu) - 1) for mu, _ in blocks if 1e-12 < abs(abs(mu) - 1) < 0.02]
-    slow = [abs(np.angle(mu)) for mu, _ in blocks if mu.imag != 0]
     case = Case(A, noise, truth_of(blocks), tags)
     case.ambiguous = ambiguous(blocks, S, A0, delta)
-    case.below_noise = bool(tags & {"near-miss", "slow-rotation"}) and case.ambiguous and min(near + slow) <= 2 * MARGIN * delta * max(1, np.linalg.cond(S))
-    case.snapped = snapped_truth(blocks, S, delta) if case.below_noise else case.truth
+    case.below_noise = case.ambiguous and below_noise(blocks, S, delta)
     return case
 
 
 def exact_cases(rng: np.random.Generator, count: int) -> list[Case]:
-    """Rational matrices, unimodular similarity of rational Jordan blocks; sympy's Jordan form is the oracle."""
+    """Rational matrices, built from Jordan blocks; sympy's Jordan form is the oracle."""
     import sympy as sp
 
     cases = []
-    cycle = {3: sp.Matrix([[0, -1], [1, -1]]), 4: sp.Matrix([[0, -1], [1, 0]]), 6: sp.Matrix([[0, -1], [1, 1]])}
+    cycle = {
+        3: sp.Matrix([[0, -1], [1, -1]]),
+        4: sp.Matrix([[0, -1], [1, 0]]),
+        6: sp.Matrix([[0, -1], [1, 1]]),
+    }
     while len(cases) < count:
         parts = []
         for _ in range(rng.integers(1, 4)):
@@ -224,7 +225,9 @@ def exact_cases(rng: np.random.Generator, count: int) -> list[Case]:
             if kind == 0:
                 parts.append(sp.Matrix(cycle[int(rng.choice([3, 4, 6]))]))
             else:
-                mu = sp.Rational(*[(1, 1), (-1, 1), (1, 2), (-2, 3), (9, 10), (3, 2), (999, 1000), (1, 1)][rng.integers(8)])
+                mu = sp.Rational(
+                    *[(1, 1), (-1, 1), (1, 2), (-2, 3), (9, 10), (3, 2), (999, 1000), (1, 1)][rng.integers(8)]
+                )
                 parts.append(sp.jordan_cell(mu, int(rng.choice([1, 1, 2, 3]))))
         J = sp.diag(*parts)
         n = J.shape[0]
@@ -266,26 +269,39 @@ def study(cases: list[Case]) -> dict:
         verdict = analyze(case.A, noise=case.noise or None)
         said = verdict.case
         mark = "right" if said == case.truth else "undecided" if said == "undecided" else "wrong"
-        if mark == "wrong" and case.below_noise and said == case.snapped:
-            mark = "snapped"
-        table["strict"]["right" if verdict.certain and said == case.truth else "wrong" if verdict.certain else "undecided"] += 1
+        table["strict"][
+            "right" if verdict.certain and said == case.truth else "wrong" if verdict.certain else "undecided"
+        ] += 1
         group = "below-noise" if case.below_noise else "ambiguous" if case.ambiguous else "decidable"
-        for key in {group, f"noise {case.noise:g} {group}", *(f"{t} {group}" for t in case.tags), f"truth {case.truth} {group}"}:
+        for key in {
+            group,
+            f"noise {case.noise:g} {group}",
+            *(f"{t} {group}" for t in case.tags),
+            f"truth {case.truth} {group}",
+        }:
             table[key][mark] += 1
         if mark == "wrong":
-            wrong.append({"truth": case.truth, "said": verdict.case, "noise": case.noise, "tags": sorted(case.tags), "group": group})
+            wrong.append(
+                {
+                    "truth": case.truth,
+                    "said": verdict.case,
+                    "noise": case.noise,
+                    "tags": sorted(case.tags),
+                    "group": group,
+                }
+            )
     shares = {}
     for key in sorted(table):
         total = sum(table[key].values())
-        shares[key] = {"cases": total, **{m: table[key][m] / total for m in ("right", "undecided", "snapped", "wrong")}}
+        shares[key] = {"cases": total, **{m: table[key][m] / total for m in ("right", "undecided", "wrong")}}
     return {"shares": shares, "wrong": wrong}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=6000)
-    parser.add_argument("--exact", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=20000)
+    parser.add_argument("--exact", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=777)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "spectral-verdicts.json")
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
@@ -298,18 +314,26 @@ def main() -> None:
         "cases": options.cases,
         "exact_cases": options.exact,
         "seed": options.seed,
+        "seeds_looked_at_while_thresholds_were_set": [0, 1, 5, 11, 12, 13, 14, 31, 2023],
         "random": random,
         "exact": exact,
         "wall_seconds": round(time.perf_counter() - start, 1),
         "commit": commit.stdout.strip() if commit.returncode == 0 else None,
-        "versions": {"python": platform.python_version(), "numpy": np.__version__, "scipy": scipy.__version__},
+        "versions": {
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "scipy": scipy.__version__,
+        },
         "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
     }
     options.out.parent.mkdir(exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     for title, part in (("random", random), ("exact", exact)):
         for key, row in part["shares"].items():
-            print(f"{title:7s} {key:40s} {row['cases']:6d}  right {row['right']:7.2%}  undecided {row['undecided']:7.2%}  snapped {row['snapped']:7.2%}  wrong {row['wrong']:7.2%}")
+            print(
+                f"{title:7s} {key:40s} {row['cases']:6d}",
+                *(f" {mark} {row[mark]:7.2%}" for mark in ("right", "undecided", "wrong")),
+            )
         for w in part["wrong"]:
             print("WRONG", w)
 

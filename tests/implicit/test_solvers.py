@@ -1,6 +1,7 @@
 """The solvers on problems whose answer is known, and on problems that have none."""
 
 import functools
+import math
 
 import pytest
 import torch
@@ -217,3 +218,21 @@ def test_anderson_is_gmres_on_a_linear_problem():
     W, x = 2 * contraction(n, 1.0), torch.randn(3, n, dtype=torch.float64)
     _, info = anderson(lambda z: z @ W.T + x, torch.zeros_like(x), max_steps=30, tol=1e-8, memory=20, delay=0)
     assert (info.steps <= n + 2).all()
+
+
+def test_anderson_does_not_circle_round_a_point_that_picard_reaches():
+    """A map far from linear on which mixing without the guard fails after 200 steps."""
+    generator, d = torch.Generator().manual_seed(49), 8
+    W = 1.8 * torch.randn(d, d, generator=generator).double() / math.sqrt(d)
+    V = 1.5 * torch.randn(d, d, generator=generator).double() / math.sqrt(d)
+    x = torch.randn(1, d, generator=generator).double()
+
+    def f(z):
+        return torch.nn.functional.layer_norm(torch.relu(z @ W.T + x) @ V.T + x, (d,))
+
+    z0 = torch.zeros(1, d, dtype=torch.float64)
+    reached, plain = picard(f, z0, max_steps=60, tol=1e-6)
+    mixed, info = anderson(f, z0, max_steps=60, tol=1e-6)
+    assert plain.converged.all()
+    assert info.converged.all()
+    torch.testing.assert_close(mixed, reached, rtol=0, atol=1e-4)

@@ -220,9 +220,9 @@ def test_the_captured_budget_follows_the_longest_solve():
     assert model.variant == (30, 20)
     model.longest.copy_(torch.tensor([9, 4]))
     model.adapt()
-    assert model.variant == (13, 6)
-    model.longest.copy_(torch.tensor([13, 6]))  # a solve that filled its budget
+    assert model.variant == (10, 5)
+    model.longest.copy_(torch.tensor([10, 16]))  # a solve that filled its budget
     model.adapt()
-    assert model.variant == (20, 8)
+    assert model.variant == (11, 20)
     model.adapt()  # nothing seen: the full budget
     assert model.variant == (30, 20)

@@ -96,7 +96,7 @@ def test_trainers_on_streams_of_their_own_do_not_disturb_each_other():
     alone.run(0, 320)
     streams = [torch.cuda.Stream() for _ in together]
     for trainer in together:
-        trainer.graph(trainer.size)
+        trainer.warm_up()
     torch.cuda.synchronize()
 
     def train(trainer, stream):

@@ -8,6 +8,7 @@ VERBS = {
     "presets": "every model of the paper by name, with its number of parameters",
     "train": "train a preset, or go on with a run that was stopped",
     "eval": "evaluate a trained run on a split",
+    "spectrum": "does it settle, oscillate or blow up? a matrix, a trajectory, a trained run",
     "report": "tables and pictures of finished runs",
 }
 MODULES = {"eval": "evaluate"}  # where the verb's own name would hide a builtin

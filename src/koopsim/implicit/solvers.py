@@ -139,7 +139,9 @@ def anderson(
     The penalty is relative to each g_i, so one ridge (default: 100 machine precisions) serves every
     scale, and the system has a unit diagonal: equal iterates, a constant f, one dimension stay solvable.
     The first `delay` steps are plain and leave no history: z0 is often a point unlike any other (a layer
-    norm at 0), and a history that remembers it can stall for good.
+    norm at 0), and a history that remembers it can stall for good. A sample that has filled its memory
+    without a new best residual takes plain steps until it has one: where the map is far from linear, mixing
+    can circle for ever round a fixed point that plain iteration reaches.
     """
     _check(z0, max_steps, tol)
     if memory < 1 or mixing <= 0 or delay < 0:
@@ -152,10 +154,14 @@ def anderson(
     scale = z0.new_zeros(B, m)  # 1 / || g_i ||
     gram = z0.new_zeros(B, m, m)
     newest = torch.eye(m, dtype=z0.dtype, device=z0.device)
+    best = z0.new_full((B, 1), math.inf)
+    stalled = z0.new_zeros(B, 1)  # evaluations since the best one
     damp = ridge * newest
     tiny = torch.finfo(z0.dtype).tiny
 
     def propose(k: int, z: Tensor, fz: Tensor, g: Tensor, norm: Tensor) -> Tensor:
+        stalled.add_(1).mul_(norm >= best)
+        torch.minimum(best, norm, out=best)
         if k < delay:
             return fz
         slot, n = (k - delay) % m, min(k - delay + 1, m)
@@ -171,7 +177,7 @@ def anderson(
         # With a_i = c_i / || g_i || the Gram matrix is that of unit vectors; a is then scaled to sum 1.
         a = solve_spd(gram[:, :n, :n] + damp[:n, :n], scale[:, :n]) * scale[:, :n]
         total = a.sum(1, keepdim=True)  # not positive: singular by rounding, take a plain step
-        return _combine(torch.where(total > 0, a / total, newest[slot, :n]), Z[:, :n])
+        return _combine(torch.where((stalled < memory) & (total > 0), a / total, newest[slot, :n]), Z[:, :n])
 
     return _iterate(f, z0, propose, max_steps, tol)
 

@@ -35,7 +35,7 @@ from koopsim.implicit.solvers import Map
 # N(0, .01) for embedding, injection and attention biases, .01 the variance: with .01 as the standard deviation the
 # tokens are all but invisible at first, and at T = 500 training stays at the memoryless loss.
 INIT_STD = 0.1
-LEVELS = (4, 6, 8, 10, 13, 16, 20, 25, 30, 40, 60)  # budgets of solver steps in a captured graph
+LEVELS = (*range(4, 17), 20, 25, 30, 40, 60)  # budgets of solver steps in a captured graph
 
 
 class WeightNormLinear(nn.Module):
@@ -242,7 +242,7 @@ class TransformerDEQ(nn.Module):
         """
         limits = (self.deq.max_steps, self.deq.backward_max_steps)
         forward, backward = (
-            next((level for level in LEVELS if level >= 1.25 * needed), limit) if needed else limit
+            next((level for level in LEVELS if level > needed), limit) if needed else limit
             for needed, limit in zip(self.longest.tolist(), limits, strict=True)
         )
         self.deq.captured_steps = (min(forward, limits[0]), min(backward, limits[1]))

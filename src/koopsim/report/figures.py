@@ -34,6 +34,7 @@ def figure3(results: Sequence[Result], folder: Path) -> list[Path]:
         axis.spines[["top", "right"]].set_visible(False)
         if floor:
             axis.axhline(floor, color="black", linestyle=":", linewidth=1, label="without memory")
+    right.xaxis.get_major_locator().set_params(integer=True)
     if _wide([run["metrics"][-1]["seconds"] for run in runs]):
         left.set_xscale("log")
     left.set_ylabel("training loss")

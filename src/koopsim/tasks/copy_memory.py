@@ -9,6 +9,7 @@ at best guess the last ten of T+20 positions among eight digits: 10 ln 8 / (T+20
 
 import copy
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +69,7 @@ class CopyMemory:
         """Loss and accuracy in float64: float32's log-softmax rounds losses of 1e-9 to zero or to noise."""
         x, y = self.split(split)
         model = copy.deepcopy(model).double().eval()
+        report: Callable[[], dict[str, Tensor]] | None = getattr(model, "diagnostics", None)
         loss, digits, whole, unconverged = 0.0, 0.0, 0.0, 0.0
         for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
             outputs = model(xs)
@@ -75,10 +77,10 @@ class CopyMemory:
             loss += float(self.loss(outputs, ys)) * len(xs)
             digits += float(right.double().mean(1).sum())
             whole += float(right.all(1).sum())
-            if hasattr(model, "diagnostics"):
-                unconverged += float(model.diagnostics()["unconverged"]) * len(xs)
+            if report is not None:
+                unconverged += float(report()["unconverged"]) * len(xs)
         n = len(x)
         figures = {"loss": loss / n, "digits_right": digits / n, "sequences_right": whole / n}
-        if hasattr(model, "diagnostics"):
+        if report is not None:
             figures["unconverged"] = unconverged / n
         return figures | {"memoryless_loss": self.memoryless_loss}

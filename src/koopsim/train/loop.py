@@ -76,10 +76,13 @@ def train(
         position = load_checkpoint(directory.checkpoint_file, trainer)
     if resume:
         directory.forget_metrics_after(position.epoch * trainer.steps_per_epoch)
+    began = time.perf_counter()
+    trainer.warm_up()
+    set_up = time.perf_counter() - began
     with _stop_requests() as stop:
         while position.epoch < run.recipe.epochs:
             _epoch(run, task, trainer, position, directory, stop, listen)
-    result = _result(run, name, task, trainer, position, directory)
+    result = _result(run, name, task, trainer, position, directory) | {"set_up_seconds": set_up}
     write_json(directory.result_file, result)
     return result
 

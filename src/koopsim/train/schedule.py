@@ -5,8 +5,8 @@
     cosine     lr (1 + cos(pi step / steps)) / 2
     onecycle   1e-3 -> lr -> 1e-3 -> 1e-3 at epochs 0, (E-5)//2, E-5, E, and beta1 .95 -> .85 -> .95 -> .95
 
-each with an optional linear warm-up over its first steps. These are known before the first step, so they are one table in float64 that the device reads a row of: no
-host work in the loop, and the same numbers eager, captured or stacked.
+each with an optional linear warm-up over its first steps. All of it is known before the first step, so it is one table
+in float64 that the device reads a row of: no host work in the loop, and the same numbers eager, captured or stacked.
 """
 
 import math

@@ -52,7 +52,7 @@ class Trainer:
         self.counters = torch.zeros(2, dtype=torch.int64, device=self.device)  # step of the run, step of the epoch
         self.losses = torch.zeros(self.steps_per_epoch, dtype=dtype, device=self.device)
         self.diagnostics: dict[str, Tensor] = {}  # sums over the epoch of what the model says of itself
-        self.capture = capture
+        self.capture, self.adaptive = capture, True  # adaptive: let the model change what its captured step does
         self._graphs: dict[object, torch.cuda.CUDAGraph] = {}
         self.start_epoch(0)
 
@@ -97,9 +97,14 @@ class Trainer:
             if not self.capture:
                 self.step(size)
                 continue
-            if position % ADAPT_EVERY == 0:
+            if self.adaptive and position % ADAPT_EVERY == 0:
                 getattr(self.model, "adapt", _nothing)()
             self.graph(size).replay()
+
+    def warm_up(self) -> None:
+        """Capture the step now, so that compiling kernels is not counted as training."""
+        if self.capture:
+            self.graph(self.size)
 
     def graph(self, size: int) -> torch.cuda.CUDAGraph:
         """The captured step for a batch of `size` and the model's present variant, captured on first use."""

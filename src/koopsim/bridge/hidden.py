@@ -1,0 +1,93 @@
+"""The hidden iteration of a DEQ, whatever kind of DEQ it is.
+
+    z_{l+1} = f(z_l, x),   z_0 = 0,   x held fixed                          paper, eq. (1)
+
+Three things have one: a `DEQ` around any cell, the `TransformerDEQ` of the copy memory task, and a bare cell
+f(z, x). All the bridge asks of them is here: the map z -> f(z, x) for given inputs, where it starts, and the
+inputs as numbers.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from koopsim.errors import KoopsimError
+from koopsim.implicit import DEQ, DEQInfo, TransformerDEQ
+from koopsim.implicit.solvers import Map
+
+Cell = Callable[[Tensor, Any], Tensor]
+Implicit = DEQ | TransformerDEQ | Cell
+Some = TypeVar("Some")
+
+
+def hidden_map(deq: Implicit, x: Tensor) -> tuple[Map, Tensor]:
+    """(z -> f(z, x), z_0), samples along the first axis of both."""
+    check_inputs(x)
+    if isinstance(deq, TransformerDEQ):
+        return hidden_map(deq.deq, injection(deq, x))
+    cell = deq.cell if isinstance(deq, DEQ) else deq
+    prepare = getattr(cell, "prepare", None)
+    f: Map = prepare(x) if prepare is not None else lambda z: cell(z, x)
+    initial: Callable[[Tensor], Tensor] = getattr(cell, "initial", torch.zeros_like)
+    z0 = initial(x)
+    if not z0.is_floating_point():
+        raise KoopsimError(f"The hidden state starts as {z0.dtype}; give the cell an initial(x) that returns floats.")
+    return f, z0
+
+
+def injection(deq: TransformerDEQ, tokens: Tensor) -> Tensor:
+    """What the cell of a `TransformerDEQ` sees of its tokens, (B, T) -> (B, T, 3 heads head_dim)."""
+    embedded = F.embedding(tokens.long(), deq.embedding) * math.sqrt(deq.embedding.shape[1])
+    return deq.injection(embedded).to(deq.embedding.dtype)
+
+
+def starts_around(deq: Implicit, x: Tensor, starts: int, spread: float, seed: int) -> tuple[Map, Tensor]:
+    """The map and its starting points, `starts` in a row for each input: z_0, then others around it at random."""
+    f, z = hidden_map(deq, x.repeat_interleave(starts, dim=0))
+    size = f(z).square().mean().sqrt().nan_to_num(1.0, 1.0, 1.0).clamp(1e-3, 1e3)
+    noise = torch.randn(z.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(z)
+    noise.view(len(x), starts, -1)[:, 0] = 0
+    return f, z + spread * size * noise
+
+
+def iterate(f: Map, z: Tensor, steps: int) -> NDArray[Any]:
+    """z_0, f(z_0), ...: (samples, steps + 1, state size)."""
+    states = [z]
+    for _ in range(steps):
+        states.append(f(states[-1]))
+    return torch.stack(states, dim=1).flatten(2).double().cpu().numpy()
+
+
+def solve(deq: DEQ | TransformerDEQ, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
+    """The fixed point by the model's own solver, from z_0 or from where it is told to start."""
+    if isinstance(deq, TransformerDEQ):
+        return deq.solve(x, z0)
+    if isinstance(deq, DEQ):
+        return deq(x, z0)
+    raise KoopsimError(f"A {type(deq).__name__} has no solver; wrap the cell: koopsim.implicit.DEQ(cell).")
+
+
+def seen_inputs(deq: Implicit, x: Tensor) -> Tensor:
+    """The inputs as one vector of numbers a sample: tokens by what the cell sees of them, the rest as they are."""
+    seen = injection(deq, x) if isinstance(deq, TransformerDEQ) else x
+    return seen.detach().reshape(len(x), -1).double()
+
+
+def in_float64(deq: Some) -> Some:
+    """A copy in float64: the rounding of float32 would be noise to a spectrum. Plain functions stay as they are."""
+    return copy.deepcopy(deq).double() if isinstance(deq, nn.Module) else deq
+
+
+def check_inputs(x: Tensor) -> None:
+    if x.dim() < 1 or x.numel() == 0:
+        raise KoopsimError(f"The inputs have shape {tuple(x.shape)}; expected at least one, samples first.")
+    if x.is_floating_point() and not bool(x.isfinite().all()):
+        raise KoopsimError(f"{int((~x.isfinite()).sum())} of {x.numel()} input values are NaN or infinite.")

@@ -1,0 +1,212 @@
+"""koopsim spectrum: does it settle, oscillate or blow up? For a matrix, a trajectory or a trained run."""
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from koopsim.cli import parse
+from koopsim.errors import KoopsimError
+
+MOST_OBSERVABLES = 2000
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Does it settle, oscillate or blow up? The verdict on a matrix, a trajectory, a trained SIM or a trained DEQ."""
+
+    what: Annotated[Path, tyro.conf.Positional]
+    """A run directory, matrix.npy, trajectory.npy (time x dims, or trajectories x time x dims) or trajectory.csv."""
+    as_: Annotated[Literal["matrix", "trajectory"] | None, tyro.conf.arg(name="as")] = None
+    """What a file holds; a square .npy is a matrix unless told otherwise."""
+    noise: float | None = None
+    """Relative error of the matrix; by default its rounding, or how well the data were fitted."""
+    dictionary: Literal["monomials", "rff", "nystrom"] = "monomials"
+    """The observables of trajectories and DEQs."""
+    degree: int | None = None
+    """Of the monomials: 2 for trajectories, 1 for the many dimensions of a DEQ."""
+    features: int = 100
+    """How many random Fourier features or Nystrom centres."""
+    bandwidth: float | None = None
+    """Their length scale; by default 1 for rff, the median distance for nystrom."""
+    inputs: int = 16
+    """How many test inputs of a DEQ are observed."""
+    steps: int = 500
+    """How long the hidden iteration of a DEQ is observed."""
+    out: Path | None = None
+    """A folder for verdict.json and the pictures."""
+    json: bool = False
+    """Print the verdict as JSON on standard output."""
+
+
+@dataclass
+class Answer:
+    """What is printed, what is saved, and the pictures by name."""
+
+    lines: list[str]
+    values: dict[str, Any]
+    figures: dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse(Arguments, argv, "spectrum")
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    if arguments.noise is not None and not 0 <= arguments.noise < 1:
+        raise KoopsimError(f"--noise is {arguments.noise}; it is relative and lies in [0, 1).")
+    try:
+        answer = of_run(arguments) if arguments.what.is_dir() else of_file(arguments)
+    except ValueError as error:  # what the spectral side says of data it cannot use
+        raise KoopsimError(f"{arguments.what}: {' '.join(str(error).split())}.") from error
+    files = save(answer, arguments.out) if arguments.out else []
+    if arguments.json:
+        print(json.dumps({"what": str(arguments.what), **answer.values, "files": files}, indent=2))
+        return 0
+    print("\n".join(answer.lines))
+    if files:
+        print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
+    return 0
+
+
+def of_file(arguments: Arguments) -> Answer:
+    """A matrix or trajectories."""
+    from koopsim.bridge.files import as_trajectories, meaning_of, read_numbers
+    from koopsim.spectral import EDMD, analyze
+
+    path = arguments.what
+    array = read_numbers(path)
+    if meaning_of(array, path, arguments.as_) == "matrix":
+        verdict = analyze(array, arguments.noise)
+        head = f"{path}: a {array.shape[0]} x {array.shape[0]} matrix"
+        return Answer([head, str(verdict)], {"kind": "matrix", **verdict.to_dict()}, {"verdict": verdict.plot()})
+    trajectories = as_trajectories(array, path)
+    model = EDMD(dictionary_of(arguments, trajectories[0].shape[1], 2)).fit(trajectories)
+    verdict = model.verdict(arguments.noise)
+    fit = model.solution_.relative_residual
+    lines = [
+        f"{path}: {len(trajectories)} trajectories of {trajectories[0].shape[0]} x {trajectories[0].shape[1]}",
+        f"{model.n_observables_} observables, rank {model.rank_}, {model.n_samples_seen_} pairs, misfit {fit:.1e}",
+        str(verdict),
+    ]
+    values = {
+        "kind": "trajectory", "observables": model.n_observables_, "rank": model.rank_,
+        "pairs": model.n_samples_seen_, "misfit": fit, **verdict.to_dict(),
+    }  # fmt: skip
+    return Answer(lines, values, {"verdict": verdict.plot(), "summary": model.plot_summary(trajectories[0])})
+
+
+def dictionary_of(arguments: Arguments, dims: int, degree: int) -> Any:
+    """The observables asked for, refused where there would be too many."""
+    from math import comb
+
+    from koopsim.spectral import Monomials, Nystrom, RandomFourier
+
+    if arguments.dictionary == "rff":
+        return RandomFourier(arguments.features, arguments.bandwidth or 1.0)
+    if arguments.dictionary == "nystrom":
+        return Nystrom(arguments.features, arguments.bandwidth)
+    degree = arguments.degree or degree
+    count = comb(dims + degree, degree)
+    if count > MOST_OBSERVABLES:
+        raise KoopsimError(
+            f"Monomials of degree {degree} in {dims} dimensions are {count:,}, more than {MOST_OBSERVABLES:,}; "
+            "lower --degree, or use --dictionary rff."
+        )
+    return Monomials(degree)
+
+
+def of_run(arguments: Arguments) -> Answer:
+    """A trained SIM or DEQ."""
+    from koopsim.nn import SIM
+    from koopsim.runs import RunDirectory
+    from koopsim.train import load
+
+    name, run = RunDirectory(arguments.what).read_config()
+    model = load(arguments.what)
+    if isinstance(model, SIM):
+        return of_sim(model, name, arguments)
+    return of_deq(model, name, run, arguments)
+
+
+def of_sim(model: Any, name: str, arguments: Arguments) -> Answer:
+    """How far U V is from the projector it stands for."""
+    from koopsim.bridge import examine
+
+    found = examine(model, arguments.noise)
+    verdict, s = found.verdict, found.singular_values
+    lines = [
+        f"{arguments.what}: {name}, a SIM with U V of size {found.dim} and rank {found.rank}",
+        f"  invariance defect ||VU - I||/sqrt(K)  {found.defect:.3g}   (0: one more step changes nothing)",
+        f"  singular values of U V                {s[0]:.3g} to {s[-1]:.3g}; {found.numerical_rank} of "
+        f"{found.rank} count",
+        f"  the readout's first layer             tells {found.seen_rank} of these directions apart; "
+        f"{found.seen_share:.0%} of it looks at them",
+        f"U V, were it iterated, is {verdict}",
+    ]
+    return Answer(lines, {"kind": "sim", "name": name, **found.to_dict()}, {"verdict": verdict.plot()})
+
+
+def of_deq(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
+    """The hidden iteration, its verdicts, and what the solver did."""
+    from koopsim.bridge import linearise, observe, plot_observation
+    from koopsim.bridge.observe import PATIENCE
+    from koopsim.tasks import build_task
+
+    x, _ = build_task(run.task).split("test")
+    x = x[: arguments.inputs]
+    seen = observe(model, x, arguments.steps)
+    local = linearise(model, x)
+    trajectories, inputs = seen.trajectories(8)
+    dictionary = dictionary_of(arguments, trajectories[0].shape[1] + inputs[0].shape[0], 1)
+    koopman = seen.koopman(dictionary).verdict(arguments.noise)
+    share, found = seen.agreement, [l for l in local if l.found]
+    same = sum(l.stable == bool(s) for l, s in zip(local, seen.settled, strict=True) if l.found)
+    radii = sorted(l.radius for l in found)
+    cases = ", ".join(f"{case} on {count}" for case, count in seen.counts.items())
+    solver = seen.solver
+    assert solver is not None  # a run's model has one
+    lines = [
+        f"{arguments.what}: {name}, a DEQ, on {len(x)} test inputs, {seen.states.shape[1]} starts each",
+        f"  verdict          {cases}",
+        f"  plain iteration  settled on {int(seen.settled.sum())} of {len(x)} within {PATIENCE} steps",
+        f"  agreement        {share['agree']:.0%} agree, {share['undecided']:.0%} undecided, "
+        f"{share['disagree']:.0%} disagree",
+        f"  its own solver   converged on {int(solver.converged.sum())} of {len(x)}, "
+        f"{float(solver.steps.double().mean()):.1f} steps in the mean",
+        f"  df/dz at z*      spectral radius {radii[0]:.4f} to {radii[-1]:.4f}; says the same as the iteration on "
+        f"{same} of {len(found)}"
+        if radii
+        else "  df/dz at z*      no equilibrium was found to linearise at",
+        f"Over all inputs, (K g)(z, x) = g(f(z, x), x) is {koopman}",
+    ]
+    values = {
+        "kind": "deq", "name": name, "inputs": len(x), "case": seen.case, "cases": list(seen.cases),
+        "agreement": share, "settled": seen.settled.tolist(), "plain_steps": seen.plain.steps[:, 0].tolist(),
+        "solver_converged": solver.converged.tolist(), "solver_steps": solver.steps.tolist(),
+        "jacobian_radius": [l.radius if l.found else None for l in local],
+        "jacobian_agrees": same, "jacobian_found": len(found), "koopman": koopman.to_dict(),
+    }  # fmt: skip
+    return Answer(lines, values, {"verdict": koopman.plot(), "inputs": plot_observation(seen, local)})
+
+
+def save(answer: Answer, out: Path) -> list[str]:
+    """Pictures and verdict.json, each whole or not at all, and none before all are drawn."""
+    from koopsim.runs import write_atomically
+
+    drawn = {}
+    for name, figure in answer.figures.items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110)
+        drawn[out / f"{name}.png"] = buffer.getvalue()
+    drawn[out / "verdict.json"] = (json.dumps(answer.values, indent=2) + "\n").encode()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for path, data in drawn.items():
+            write_atomically(path, data)
+    except OSError as error:
+        raise KoopsimError(f"Cannot write into {out}: {error.strerror}.") from error
+    return [str(path) for path in drawn]

@@ -1,0 +1,158 @@
+"""Eigenvalue clusters: what noise cannot tear apart is decided together.
+
+A Jordan form cannot be computed in floating point, a *cluster* can: reorder the Schur form A = Q T Q^H so
+that the cluster's block T11 comes first (LAPACK trsen) and decouple it with a Sylvester equation,
+
+    T11 R - R T22 = -T12,     V = Q1,   W = [I, -R] Q^H,     P = V W,     W A V = T11.
+
+With p = ||P|| and sep = min ||T11 X - X T22||_F / ||X||_F, every A0 within delta of A has, as long as
+4 p delta < sep, a matching cluster whose block is similar to T11 + F with ||F|| <= 2 p delta (Stewart &
+Sun, *Matrix Perturbation Theory*, V.2). So a cluster is grown until 4 p delta < sep holds. The two halves
+of a perturbed Jordan block never pass that test alone: by the theorem, nothing within delta would join them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import rsf2csf, schur
+
+from .resolvent import LAPACK, Complex, smallest_singular_values
+
+ISOLATION = 6.0  # 4 by the theorem; the rest is for sep, which is an estimate for large blocks
+TRIALS = 10  # sizes tried while a cluster grows
+
+
+@dataclass(frozen=True)
+class Block:
+    """One isolated cluster of A: W A V = B, W V = I, P = V W."""
+
+    indices: tuple[int, ...]
+    V: Complex
+    W: Complex
+    B: Complex
+    norm: float
+    separation: float
+
+    @property
+    def mean(self) -> complex:
+        return complex(np.trace(self.B) / len(self.indices))
+
+    def error(self, delta: float) -> float:
+        """Bound on ||F||: how far the block may be from that of a matrix within delta."""
+        p = self.norm
+        return p * delta * (1.0 + min(1.0, 4.0 * p * delta / self.separation if self.separation else 1.0))
+
+    def mean_error(self, delta: float) -> float:
+        """Bound on the error of the mean: |tr(P E)| / k <= ||P||_F delta / k, as ||E|| is a Frobenius norm."""
+        return self.error(delta) * float(np.linalg.norm(self.W)) / self.norm / len(self.indices)
+
+    def defect(self, center: complex) -> float:
+        """||B - center I||: zero exactly when A is `center` times the identity on this subspace."""
+        return float(np.linalg.norm(self.B - center * np.eye(len(self.indices)), 2))
+
+
+def schur_form(A: NDArray) -> tuple[Complex, Complex, NDArray[np.intp] | None]:
+    """Complex Schur form A = Q T Q^H, and for a real A the index of each eigenvalue's conjugate.
+
+    A real matrix goes through the real form: faster, and its conjugate pairs are known exactly.
+    """
+    if np.iscomplexobj(A):
+        T, Q = schur(A, output="complex")[:2]
+        return np.asfortranarray(T), np.asfortranarray(Q), None
+    real, Z = schur(A, output="real")[:2]
+    T, Q = rsf2csf(real, Z)
+    T, Q = np.asfortranarray(T, dtype=complex), np.asfortranarray(Q, dtype=complex)  # as LAPACK wants them
+    n = A.shape[0]
+    conjugate = np.arange(n)
+    first = np.flatnonzero(np.diag(real, -1))
+    conjugate[first], conjugate[first + 1] = first + 1, first
+    alone = np.flatnonzero(conjugate == np.arange(n))
+    T[alone, alone] = real[alone, alone]
+    return T, Q, conjugate
+
+
+def extract(T: Complex, Q: Complex, indices: tuple[int, ...]) -> Block:
+    """Reorder the chosen eigenvalues to the front and decouple them from the rest."""
+    n, k = T.shape[0], len(indices)
+    if k == n:
+        return Block(indices, Q, Q.conj().T, T, 1.0, np.inf)
+    if np.count_nonzero(T) == np.count_nonzero(np.diagonal(T)):  # diagonal: nothing to reorder or decouple
+        w, chosen = np.diagonal(T), np.isin(np.arange(n), indices)
+        gap = float(np.abs(w[chosen, None] - w[None, ~chosen]).min())
+        V = Q[:, chosen]
+        return Block(indices, V, V.conj().T, np.diag(w[chosen]), 1.0, gap)
+    select = np.zeros(n, dtype=np.int32)
+    select[list(indices)] = 1
+    T, Q, _, _, _, _, info = LAPACK.ztrsen(select, T, Q, job="N")
+    if info:
+        raise np.linalg.LinAlgError(f"LAPACK trsen could not reorder the Schur form (info {info})")
+    T11, T12, T22 = T[:k, :k], T[:k, k:], T[k:, k:]
+    if k == 1:
+        R, info = LAPACK.ztrtrs(T22 - T11 * np.eye(n - 1), T12.ravel(), trans=1)
+        R = R[None, :] if info == 0 else np.full((1, n - 1), np.inf)
+    else:
+        R, scale, _ = LAPACK.ztrsyl(T11, T22, -T12, isgn=-1)  # eigenvalues in common make R huge, or scale 0
+        R = R / scale if scale > 0 else np.full_like(R, np.inf)
+    if not np.all(np.isfinite(R)) or np.abs(R).max() > 1e150:
+        return Block(indices, Q[:, :k], Q[:, :k].conj().T, T11, np.inf, 0.0)
+    W = (Q[:, :k] - Q[:, k:] @ R.conj().T).conj().T
+    norm = float(np.sqrt(1.0 + np.linalg.norm(R, 2) ** 2))
+    return Block(indices, Q[:, :k], W, T11, norm, separation(T11, T22))
+
+
+def separation(T11: Complex, T22: Complex) -> float:
+    """sep(T11, T22): the smallest singular value of X -> T11 X - X T22."""
+    k, rest = T11.shape[0], T22.shape[0]
+    if k == 1:
+        return float(smallest_singular_values(T22, T11.ravel())[0])
+    if k * rest <= 64:
+        operator = np.kron(np.eye(rest), T11) - np.kron(T22.T, np.eye(k))
+        return float(np.linalg.svd(operator, compute_uv=False)[-1])
+    X = np.exp(1j * np.arange(k * rest) ** 2).reshape(k, rest) / np.sqrt(k * rest)
+    growth = 0.0
+    for _ in range(12):  # power iteration on the inverse operator and its adjoint
+        Y, s1, _ = LAPACK.ztrsyl(T11, T22, X, trana="C", tranb="C", isgn=-1)
+        if s1 < 1e-150:
+            return 0.0
+        Z, s2, _ = LAPACK.ztrsyl(T11, T22, Y / s1, isgn=-1)
+        if s2 < 1e-150 or not 0.0 < (size := float(np.linalg.norm(Z) / s2)) < 1e150:
+            return 0.0
+        before, growth = growth, np.sqrt(size)
+        X = Z / s2 / size
+        if abs(growth - before) <= 1e-2 * growth:
+            break
+    return 1.0 / growth
+
+
+def isolate(T: Complex, Q: Complex, delta: float, seed: tuple[int, ...], conjugate: NDArray[np.intp] | None) -> Block:
+    """Grow `seed` to the smallest cluster that no perturbation of size delta mixes with the rest.
+
+    `conjugate[i]` is the index of the complex conjugate of eigenvalue i for a real matrix, else None.
+    """
+    w, n = np.diag(T), T.shape[0]
+    members = _closed(set(seed), conjugate)
+    for _ in range(TRIALS):
+        block = extract(T, Q, tuple(sorted(members)))
+        if ISOLATION * block.norm * delta < block.separation:
+            return block
+        rest = np.array(sorted(set(range(n)) - members))
+        center = w[list(members)].mean()
+        spread = max(np.abs(w[list(members)] - center).max(), 2 * delta)
+        distance = np.abs(w[rest] - center)
+        reach = max(distance.min() * 1.5, 1.5 * spread) if len(members) > 1 else distance.min() * 1.01 + 2 * delta
+        grown = _closed(members | {int(i) for i in rest[distance <= reach]}, conjugate)
+        members = grown if len(grown) > len(members) else members | {int(rest[distance.argmin()])}
+        if len(members) == n:
+            break
+    return extract(T, Q, tuple(range(n)))
+
+
+def _closed(members: set[int], conjugate: NDArray[np.intp] | None) -> set[int]:
+    """A cluster that meets its mirror image contains it."""
+    if conjugate is None:
+        return members
+    mirror = {int(conjugate[i]) for i in members}
+    return members | mirror if members & mirror else members

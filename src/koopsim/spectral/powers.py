@@ -1,0 +1,114 @@
+"""A^l for any l, without powers of A.
+
+    A^l = sum over clusters  V f_l(B) W          paper, appendix A, block by block
+
+    on the circle, semisimple    f_l = exp(2 pi i l t)             t = angle in turns
+    on the circle, defective     f_l = sum_j C(l, j) mu^(l-j) N^j  N = B - mu I, N^s = 0
+    elsewhere                    f_l = B^l by scaled squaring: the logarithm of the size is carried apart
+
+A rotation is known to as many digits as its angle: after l steps the phase is off by l times the error of
+the angle. The product l t is reduced modulo one in integers, so that nothing is added to that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import comb, lcm, log
+
+import numpy as np
+
+from .resolvent import Complex
+
+LARGEST_DENOMINATOR = 24  # angles such as 2 pi / 3 are recognised up to this denominator
+VANISHED = -5000.0  # logarithm of a size that is zero, transients and all
+RECOGNISE = 1e-13  # ... when they agree to this many turns
+
+
+@dataclass(frozen=True)
+class Propagator:
+    """One term V f_l(B) W. `turns` is None for a block that is powered as it stands."""
+
+    V: Complex
+    W: Complex
+    B: Complex
+    turns: Fraction | None = None
+    index: int = 1  # size of the largest Jordan block
+    mirrored: bool = False  # add the complex conjugate term (real matrix, block in the upper half plane)
+
+    def scaled(self, l: int) -> tuple[Complex, float]:
+        """f_l(B) as (M, s) with f_l(B) = M exp(s)."""
+        k = self.B.shape[0]
+        if self.turns is None:
+            return scaled_power(self.B, l)
+        mu = phase(self.turns)
+        M, N, power = np.zeros((k, k), complex), self.B - mu * np.eye(k), np.eye(k, dtype=complex)
+        top = max((log(comb(l, j)) for j in range(self.index) if j <= l), default=0.0)
+        for j in range(min(self.index, l + 1)):
+            M = M + np.exp(log(comb(l, j)) - top) * phase(self.turns * (l - j)) * power
+            power = power @ N
+        return M, top
+
+
+def turns_of(mu: complex) -> Fraction:
+    """Angle of mu by atan2, in turns; angles like 1/2, 1/3, 3/8 of a turn are taken exactly."""
+    t = Fraction(float(np.arctan2(mu.imag, mu.real) / (2 * np.pi)))
+    simple = t.limit_denominator(LARGEST_DENOMINATOR)
+    return simple if abs(simple - t) <= RECOGNISE else t
+
+
+def period_of(turns: list[Fraction]) -> int | None:
+    """Common period of the rotations, None when one of them is not a simple fraction of a turn."""
+    if any(t.denominator > LARGEST_DENOMINATOR for t in turns):
+        return None
+    return lcm(*(t.denominator for t in turns)) if turns else 1
+
+
+def phase(turns: Fraction) -> complex:
+    """exp(2 pi i t), exact at multiples of a quarter turn."""
+    t = turns % 1
+    quarter, rest = divmod(t * 4, 1)
+    return complex(np.exp(1j * np.pi / 2 * float(rest))) * (1, 1j, -1, -1j)[int(quarter)]
+
+
+def scaled_power(B: Complex, l: int) -> tuple[Complex, float]:
+    """B^l = M exp(s) by repeated squaring with the size kept in s."""
+    k = B.shape[0]
+    M, s = np.eye(k, dtype=complex), 0.0
+    square, t = B.astype(complex), 0.0
+    while l:
+        size = np.linalg.norm(square)
+        if size == 0.0:
+            return np.zeros((k, k), complex), 0.0
+        square, t = square / size, t + log(size)
+        if t < 0 and s + t < VANISHED:  # the powers still to come only make it smaller
+            return np.zeros((k, k), complex), 0.0
+        if l & 1:
+            M, s = M @ square, s + t
+            size = np.linalg.norm(M)
+            if size == 0.0:
+                return np.zeros((k, k), complex), 0.0
+            M, s = M / size, s + log(size)
+        square, t, l = square @ square, 2 * t, l >> 1
+    return M, s
+
+
+def total(terms: list[Propagator], l: int, phi0: np.ndarray | None, real: bool) -> tuple[np.ndarray, float]:
+    """sum of V f_l(B) W (phi0) as (M, s): the value is M exp(s)."""
+    parts: list[tuple[np.ndarray, float]] = []
+    for term in terms:
+        M, s = term.scaled(l)
+        right = term.W if phi0 is None else term.W @ phi0
+        value = term.V @ (M @ right)
+        if term.mirrored:
+            left = term.W.conj() if phi0 is None else term.W.conj() @ phi0
+            value = value + term.V.conj() @ (M.conj() @ left)
+        if np.any(value):
+            parts.append((np.real(value) if real else value, s))
+    if not parts:
+        n = terms[0].V.shape[0]
+        shape = (n, n) if phi0 is None else (n, *phi0.shape[1:])
+        return np.zeros(shape, float if real else complex), 0.0
+    top = max(s for _, s in parts)
+    result = sum(np.exp(max(s - top, -800.0)) * value for value, s in parts)
+    return np.asarray(result), top

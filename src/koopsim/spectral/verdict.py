@@ -1,0 +1,218 @@
+"""The verdict: which of the four cases, and everything the paper's equations (6) and (7) need.
+
+    fixed-point      lim A^l = P_1                                                   eq. (6)
+    invariant-set    A^l -> P_1 + (-1)^l P_-1 + sum over pairs of rotations by l Delta   eq. (7)
+
+J1 = `fixed`, J2 = `flipping`, J3 = `rotating` are the index sets of the paper's Figure 2, as indices into
+`eigenvalues`. Angles are Delta = atan2(Im, Re): the paper's arctan(beta / alpha) loses the quadrant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .powers import Propagator, total
+from .resolvent import Complex
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Case = Literal["origin", "fixed-point", "invariant-set", "divergent", "undecided"]
+
+MEANING: dict[Case, str] = {
+    "origin": "every start goes to the origin",
+    "fixed-point": "every start settles at a point",
+    "invariant-set": "every start ends in a bounded set and keeps moving there",
+    "divergent": "some start grows without bound",
+    "undecided": "the noise leaves more than one case open",
+}
+
+
+class Rotation(NamedTuple):
+    """An element of J3: a conjugate pair (one index for a complex matrix) and its angle per step."""
+
+    indices: tuple[int, ...]
+    eigenvalue: complex
+    angle: float
+
+
+class JordanBlock(NamedTuple):
+    """A defective eigenvalue on the unit circle: powers of A grow like l^(size - 1)."""
+
+    eigenvalue: complex
+    size: int
+
+
+@dataclass(frozen=True)
+class Projector:
+    """Spectral projector of one cluster on (or near) the unit circle."""
+
+    kind: str
+    eigenvalue: complex
+    indices: tuple[int, ...]
+    norm: float  # ||P||: the factor by which noise in A reaches the eigenvalue
+    separation: float  # sep(T11, T22): noise above sep / (4 ||P||) could mix this cluster with the rest
+    error: float  # bound on the error of the cluster's block
+    _V: Complex = field(repr=False)
+    _W: Complex = field(repr=False)
+    _mirrored: bool = field(repr=False)
+    _real: bool = field(repr=False)
+
+    @property
+    def matrix(self) -> NDArray:
+        """P as an n x n array; for a pair of a real matrix the real projector onto both."""
+        P = self._V @ self._W
+        if not self._real:
+            return P
+        return 2 * np.real(P) if self._mirrored else np.real(P)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `analyze` found. `str(verdict)` is a summary, `reasons` the argument in plain English."""
+
+    case: Case
+    certain: bool  # True: holds for every matrix within the noise. False: rests on the assumption in `reasons`
+    noise: float
+    eigenvalues: Complex
+    fixed: tuple[int, ...]
+    flipping: tuple[int, ...]
+    rotating: tuple[Rotation, ...]
+    defective: tuple[JordanBlock, ...]
+    projectors: tuple[Projector, ...]
+    limit: NDArray | None  # lim A^l where it exists
+    cesaro: NDArray | None  # lim (1/L) sum_{l<L} A^l where it exists
+    rotation: NDArray | None  # A on its unit-circle subspace, zero elsewhere: A^l -> rotation^l
+    period: int | None  # steps after which the end state repeats; None where there is no such number
+    reasons: tuple[str, ...]
+    residuals: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    constant: int | None = None  # index into `eigenvalues` of the constant observable's 1, if it was discounted
+    point: NDArray | None = None  # the one lifted point every start ends at, if `constant` leaves just one
+    _terms: tuple[Any, ...] = field(default=(), repr=False)
+    _basis: tuple[NDArray, NDArray] | None = field(default=None, repr=False)
+
+    @property
+    def angles(self) -> NDArray[np.float64]:
+        """Delta_j for each element of J3, radians per step."""
+        return np.array([r.angle for r in self.rotating])
+
+    def at(self, l: int, phi0: ArrayLike | None = None) -> NDArray:
+        """A^l, or A^l phi0, for any l >= 0 up to 1e18 and beyond; infinite entries where it overflows.
+
+        Eigenvalues found to be on the unit circle are used as exactly there. A rotation's phase is off by
+        l times the error of its angle, which for huge l is the whole circle unless the angle is a simple
+        fraction of a turn (see `period`).
+        """
+        M, s = self.scaled_at(l, phi0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.where(M == 0, M, M * np.exp(min(s, 709.0)) * np.exp(max(s - 709.0, 0.0)))
+
+    def scaled_at(self, l: int, phi0: ArrayLike | None = None) -> tuple[NDArray, float]:
+        """(M, s) with A^l (phi0) = M exp(s): the same as `at`, without overflow."""
+        if isinstance(l, bool) or l != int(l) or l < 0:
+            raise ValueError(f"l must be a whole number >= 0; got {l!r}")
+        start = None if phi0 is None else np.asarray(phi0)
+        n = self.eigenvalues.size if self._basis is None else self._basis[0].shape[0]
+        if start is not None and (start.ndim not in (1, 2) or start.shape[0] != n):
+            raise ValueError(f"phi0 must have {n} rows, one per observable; got shape {start.shape}")
+        real = self._terms[2] is not None and (start is None or not np.iscomplexobj(start))
+        if self._basis is None:
+            return total(self._propagators, int(l), start, real)
+        up, down = self._basis
+        M, s = total(self._propagators, int(l), down if start is None else down @ start, real)
+        return up @ M, s
+
+    def in_coordinates(self, up: NDArray, down: NDArray) -> Verdict:
+        """The same verdict for phi = up psi, given the one for psi = down phi: A = up A_psi down."""
+
+        def carried(M: NDArray | None) -> NDArray | None:
+            return None if M is None else up @ M @ down
+
+        return replace(
+            self,
+            limit=carried(self.limit),
+            cesaro=carried(self.cesaro),
+            rotation=carried(self.rotation),
+            point=None if self.point is None else up @ self.point,
+            projectors=tuple(replace(p, _V=up @ p._V, _W=p._W @ down) for p in self.projectors),
+            _basis=(up, down),
+        )
+
+    @cached_property
+    def _propagators(self) -> list[Propagator]:
+        from .assembly import all_terms
+
+        return all_terms(*self._terms)
+
+    def discount(self, constant: int | ArrayLike, delta: float) -> Verdict:
+        """The verdict on the state: the constant observable's own eigenvalue 1 is not counted.
+
+        If that was the only eigenvalue on the circle, every start ends at one and the same lifted `point`:
+        the origin if all its other observables vanish, a fixed point if not. A Jordan block that the
+        constant is part of is a drift (z' = z + c), and stays what it is: divergence.
+        """
+        from .constant import discount
+
+        return discount(self, constant, delta)
+
+    def withheld(self) -> Verdict:
+        """Undecided, whatever was found on the unit circle: for those who accept no assumption."""
+        note = f"Strict: {self.case} was found, but does not hold for every matrix within the noise."
+        reasons = self.reasons if self.case == "undecided" else (*self.reasons, note)
+        return replace(self, case="undecided", limit=None, cesaro=None, rotation=None, period=None, reasons=reasons)
+
+    def plot(self, ax: Any = None) -> Figure:
+        """The spectrum against the unit circle, coloured as the paper's Figure 2."""
+        from .plots import plot_verdict
+
+        return plot_verdict(self, ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the n x n arrays, ready for JSON."""
+
+        def number(z: complex) -> list[float]:
+            return [float(np.real(z)), float(np.imag(z))]
+
+        return {
+            "case": self.case,
+            "certain": self.certain,
+            "noise": self.noise,
+            "period": self.period,
+            "constant": self.constant,
+            "eigenvalues": [number(z) for z in self.eigenvalues],
+            "residuals": [float(r) for r in self.residuals],
+            "fixed": list(self.fixed),
+            "flipping": list(self.flipping),
+            "rotating": [
+                {"indices": list(r.indices), "eigenvalue": number(r.eigenvalue), "angle": r.angle}
+                for r in self.rotating
+            ],
+            "defective": [{"eigenvalue": number(b.eigenvalue), "size": b.size} for b in self.defective],
+            "projectors": [
+                {
+                    "kind": p.kind,
+                    "eigenvalue": number(p.eigenvalue),
+                    "indices": list(p.indices),
+                    "norm": p.norm,
+                    "separation": p.separation if np.isfinite(p.separation) else None,
+                    "error": p.error,
+                }
+                for p in self.projectors
+            ],
+            "reasons": list(self.reasons),
+        }
+
+    def __str__(self) -> str:
+        n = self.eigenvalues.size
+        lines = [f"{self.case}: {MEANING[self.case]}" + (", certainly" if self.certain else "")]
+        lines.append(
+            f"  {n} eigenvalues, spectral radius {np.abs(self.eigenvalues).max():.9g}; "
+            f"J1 {len(self.fixed)}, J2 {len(self.flipping)}, J3 {len(self.rotating)}"
+            + (f"; {len(self.defective)} defective" if self.defective else "")
+        )
+        return "\n".join(lines + [f"  - {r}" for r in self.reasons])
