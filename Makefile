@@ -14,6 +14,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
+demo: export OMP_NUM_THREADS = 1  # the models are small: a second thread costs more than it brings
 demo: setup
 	@rm -rf demo
 	$(RUN) train copy/sim-single --scale smoke --out demo/runs/sim-single

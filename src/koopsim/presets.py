@@ -115,8 +115,7 @@ def _smoke(run: Run) -> Run:
     """The same code at a size that ends in seconds on two cores: a short horizon and large batches."""
     task = replace(run.task, horizon=20, train=900, valid=100, test=200)
     if isinstance(run.model, DEQConfig):
-        solver = SolverConfig(max_steps=12)
-        model = replace(run.model, forward=solver, backward=solver)
-        recipe = replace(run.recipe, batch_size=5, epochs=5, learning_rate=3e-3, warm_up=100)
+        model = replace(run.model, forward=SolverConfig(), backward=SolverConfig())
+        recipe = replace(run.recipe, batch_size=5, epochs=4, learning_rate=3e-3, warm_up=100)
         return replace(run, model=model, task=task, recipe=recipe)
     return replace(run, task=task, recipe=replace(run.recipe, batch_size=20, epochs=20, learning_rate=2e-3))

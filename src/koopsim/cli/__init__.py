@@ -1,6 +1,7 @@
 """The command `koopsim`: one file a verb, and nothing heavy imported until the verb runs."""
 
 import sys
+import warnings
 from importlib import import_module
 from typing import Any
 
@@ -46,7 +47,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if verb not in VERBS:
             raise KoopsimError(f"There is no verb {verb!r}." + did_you_mean(verb, VERBS))
-        return import_module(f"koopsim.cli.{MODULES.get(verb, verb)}").main(rest)
+        with warnings.catch_warnings():
+            warnings.showwarning = _say
+            return import_module(f"koopsim.cli.{MODULES.get(verb, verb)}").main(rest)
     except KoopsimError as error:
         print(f"koopsim: {error}", file=sys.stderr)
         return 2
@@ -55,6 +58,11 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("koopsim: stopped.", file=sys.stderr)
         return 130
+
+
+def _say(message: Warning | str, *where: object, **more: object) -> None:
+    """A warning as one line, without the place in the source that raised it."""
+    print(f"koopsim: {message}", file=sys.stderr)
 
 
 def parse(arguments: type, argv: list[str], verb: str, default: object = None):
