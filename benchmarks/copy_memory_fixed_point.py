@@ -1,6 +1,6 @@
 """Is the DEQ's figure that of its fixed point? The recorded DEQ, solved to 1e-5 by each solver, in float64.
 
-    python benchmarks/copy_memory_fixed_point.py [--sequences 40] [--out results/copy-deq-fixed-point.json]
+python benchmarks/copy_memory_fixed_point.py [--sequences 40] [--out results/copy-deq-fixed-point.json]
 """
 
 import argparse

@@ -1,0 +1,32 @@
+"""What results/ holds can be had again from the weights beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from koopsim.cli import main
+from koopsim.runs import RunDirectory
+
+RUNS = Path(__file__).parent.parent / "results" / "h200"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["copy-sim-single", "copy-sim-two"])
+def test_a_recorded_run_gives_its_figure_again(name, capsys):
+    import json
+
+    recorded = RunDirectory(RUNS / name).read_result()["test"]
+    assert main(["eval", str(RUNS / name), "--device", "cpu", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["loss"] == pytest.approx(recorded["loss"], rel=1e-3)
+    assert again["digits_right"] == recorded["digits_right"] == 1.0
+
+
+@pytest.mark.parametrize("path", sorted(RUNS.glob("*/result.json")), ids=lambda p: p.parent.name)
+def test_a_recorded_run_says_what_made_it(path):
+    result = RunDirectory(path.parent).read_result()
+    name, _ = RunDirectory(path.parent).read_config()
+    assert result["name"] == name
+    assert result["environment"]["commit"]
+    assert result["environment"]["gpu"] == "NVIDIA H200"
+    assert result["metrics"] == RunDirectory(path.parent).read_metrics()
