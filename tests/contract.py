@@ -14,6 +14,12 @@ from koopsim.train import prepare
 CPU = torch.device("cpu")
 
 
+def converged(model: torch.nn.Module) -> bool:
+    """Whether all of the model's last solve converged; a model without a solver always has."""
+    report = getattr(model, "diagnostics", dict)()
+    return float(report.get("unconverged", 0.0)) == 0.0
+
+
 def keeps_the_contract(run: Run) -> None:
     """Builds, counts, runs in float32 and float64, learns, evaluates, and is the same again from its seed."""
     torch.manual_seed(0)
@@ -31,7 +37,8 @@ def keeps_the_contract(run: Run) -> None:
 
     exact = copy.deepcopy(model).double()(x)
     assert exact.dtype == torch.float64
-    torch.testing.assert_close(outputs.double(), exact, rtol=5e-2, atol=5e-2)
+    if converged(model):  # a solve that stopped short depends on every rounding
+        torch.testing.assert_close(outputs.double(), exact, rtol=5e-2, atol=5e-3)
 
     for split in ("valid", "test"):
         figures = task.evaluate(model, split)

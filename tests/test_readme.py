@@ -14,7 +14,7 @@ README = (ROOT / "README.md").read_text()
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
-SAYS = [r"loss \d\.\de-0[34], [\d,]+ parameters, U V is \d", r"invariant-set \[\s*1\."]
+SAYS = [r"loss \d\.\de-0[345], [\d,]+ parameters, U V is \d", r"invariant-set \[\s*1\."]
 
 
 @pytest.mark.parametrize(("code", "says"), list(zip(EXAMPLES, SAYS, strict=True)))
