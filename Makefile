@@ -34,7 +34,7 @@ lint: setup
 
 bench: setup
 	$(BIN)/python benchmarks/copy_memory_steps.py --horizon 100 --batches 20 --repeats 3
-	for file in benchmarks/spectral_edmd.py; do if [ -f $$file ]; then $(BIN)/python $$file; fi; done
+	$(BIN)/python benchmarks/spectral_edmd.py
 
 readme: setup
 	$(BIN)/python benchmarks/readme.py

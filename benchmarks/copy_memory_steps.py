@@ -30,7 +30,7 @@ def configured(name: str, batch: int, horizon: int, method: str | None):
     return replace(run, recipe=recipe, task=replace(run.task, horizon=horizon, train=900, valid=100, test=10))
 
 
-def milliseconds(run, device, mode: str, repeats: int, profile: bool) -> tuple[float, float, float]:
+def milliseconds(run, device, mode: str, repeats: int, profile: bool) -> tuple[float, float, float | None]:
     """(median ms a step, spread, peak MiB)"""
     torch._dynamo.reset()
     if device.type == "cuda":
@@ -52,7 +52,7 @@ def milliseconds(run, device, mode: str, repeats: int, profile: bool) -> tuple[f
     times = [chunk(steps) for _ in range(repeats)]
     if profile:
         print_kernels(trainer)
-    peak = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else float("nan")
+    peak = torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else None
     return statistics.median(times), max(times) - min(times), peak
 
 
