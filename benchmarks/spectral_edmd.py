@@ -9,10 +9,7 @@ is timed on exact DMD of the same lifted pairs, lifting not counted, against EDM
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
-import subprocess
 import time
 import warnings
 from importlib.metadata import version
@@ -20,7 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import scipy
+
+from koopsim.runs import environment, write_json
 
 SIZES = ((2, 8, 20_000), (4, 4, 50_000), (6, 3, 100_000), (5, 6, 50_000))
 
@@ -67,7 +65,7 @@ def pydmd(P, Q):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "spectral-edmd.json")
+    parser.add_argument("--out", type=Path, help="keep the figures in this file")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
@@ -95,22 +93,10 @@ def main() -> None:
             pass
         rows.append(row)
         print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()), flush=True)
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
-    result = {
-        "what": __doc__,
-        "rows": rows,
-        "threads": os.environ.get("OMP_NUM_THREADS", "all"),
-        "commit": commit.stdout.strip() if commit.returncode == 0 else None,
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            **{p: version(p) for p in ("deeptime", "pydmd") if find_spec(p)},
-        },
-        "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
-    }
-    options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    if options.out:
+        result = {"what": __doc__, "rows": rows, "threads": os.environ.get("OMP_NUM_THREADS", "all")}
+        result["peers"] = {p: version(p) for p in ("deeptime", "pydmd") if find_spec(p)}
+        write_json(options.out, result | {"environment": environment()})
 
 
 if __name__ == "__main__":

@@ -19,18 +19,15 @@ there, and its answer, if it gives one, may be too. Those are counted as wrong, 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import subprocess
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import scipy
 from scipy.linalg import block_diag, null_space, orth, svdvals
+
+from koopsim.runs import environment, write_json
 
 MARGIN = 10.0
 KNOWN = 1e-3
@@ -308,7 +305,6 @@ def main() -> None:
     start = time.perf_counter()
     random = study([random_case(rng) for _ in range(options.cases)])
     exact = study(exact_cases(rng, options.exact))
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent)
     result = {
         "what": __doc__,
         "cases": options.cases,
@@ -318,16 +314,9 @@ def main() -> None:
         "random": random,
         "exact": exact,
         "wall_seconds": round(time.perf_counter() - start, 1),
-        "commit": commit.stdout.strip() if commit.returncode == 0 else None,
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-        },
-        "hardware": {"machine": platform.machine(), "cpus": os.cpu_count(), "system": platform.system()},
+        "environment": environment(),
     }
-    options.out.parent.mkdir(exist_ok=True)
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_json(options.out, result)
     for title, part in (("random", random), ("exact", exact)):
         for key, row in part["shares"].items():
             print(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from koopsim.cli import main
+from koopsim.presets import run_of
 from koopsim.runs import RunDirectory
 
 RUNS = Path(__file__).parent.parent / "results" / "h200"
@@ -25,7 +26,8 @@ def test_a_recorded_run_gives_its_figure_again(name, capsys):
 @pytest.mark.parametrize("path", sorted(RUNS.glob("*/result.json")), ids=lambda p: p.parent.name)
 def test_a_recorded_run_says_what_made_it(path):
     result = RunDirectory(path.parent).read_result()
-    name, _ = RunDirectory(path.parent).read_config()
+    name, run = RunDirectory(path.parent).read_config()
+    assert run == run_of(name)  # so that `koopsim train NAME` repeats it
     assert result["name"] == name
     assert result["environment"]["commit"]
     assert result["environment"]["gpu"] == "NVIDIA H200"

@@ -121,6 +121,13 @@ def test_a_typo_in_an_option_suggests_the_right_one(capsys, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_missing_tensorboard_is_said_before_training(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("koopsim.cli.train.find_spec", lambda name: None)
+    assert main(["train", "copy/sim-single", *TINY, "--tensorboard", "--out", str(tmp_path / "run")]) == 2
+    assert "TensorBoard is not installed" in one_line(capsys)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_that_cannot_be_made(tmp_path, capsys):
     blocked = tmp_path / "file"
     blocked.write_text("")

@@ -4,6 +4,7 @@ import itertools
 import json
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -81,6 +82,8 @@ def _train(options: Options, run: Run | None, name: str) -> int:
     from koopsim.train import Stopped, pick_device, train
 
     device = pick_device(options.device)
+    if options.tensorboard and find_spec("tensorboard") is None:  # said before hours of training, not after
+        raise KoopsimError("TensorBoard is not installed: pip install 'koopsim[tensorboard]'.")
     if options.resume:
         directory = RunDirectory(options.resume)
         name, run = directory.read_config()
@@ -116,10 +119,8 @@ def _show(result: dict, path: Path, as_json: bool) -> int:
 
 def write_tensorboard(directory) -> None:
     """metrics.jsonl as TensorBoard events: a view of the truth, not another truth."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise KoopsimError("TensorBoard is not installed: pip install 'koopsim[tensorboard]'.") from error
+    from torch.utils.tensorboard import SummaryWriter
+
     with SummaryWriter(str(directory.path / "tensorboard")) as writer:
         for line in directory.read_metrics():
             for key, value in line.items():
