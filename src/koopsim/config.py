@@ -154,7 +154,32 @@ class DEQConfig:
         _require(self.memory is None or self.memory >= 1, f"DEQ memory is {self.memory}; it must be at least 1.")
 
 
-Model = SIMConfig | DEQConfig
+@dataclass(frozen=True)
+class MonDEQConfig:
+    """A monotone operator equilibrium network: z = relu(W z + U x + b) with sym(I - W) >= m I."""
+
+    image: tuple[int, int, int] = (3, 32, 32)  # channels, height, width
+    tiers: tuple[int, ...] = (81,)  # channels of each tier, each half as wide as the one before; or units
+    connected: bool = False  # fully connected: one tier of that many units
+    splitting: Literal["peaceman-rachford", "forward-backward"] = "peaceman-rachford"
+    monotonicity: float = 1.0  # m
+    alpha: float = 1.0  # the splitting's step size, where the tuning starts
+    tune_alpha: bool = True  # at the start of an epoch try halves of alpha and keep what needs the fewest steps
+    tolerance: float = 1e-2
+    max_steps: int = 300
+    outputs: int = 10
+
+    def __post_init__(self) -> None:
+        _require(len(self.tiers) >= 1 and min(self.tiers) >= 1, f"monDEQ tiers is {self.tiers}; give a positive width.")
+        _require(not self.connected or len(self.tiers) == 1, "A fully connected monDEQ has one tier.")
+        _require(self.monotonicity > 0, f"monDEQ monotonicity m is {self.monotonicity}; it must be positive.")
+        _require(self.alpha > 0, f"monDEQ alpha is {self.alpha}; it must be positive.")
+        _require(self.tolerance > 0, f"monDEQ tolerance is {self.tolerance}; it must be positive.")
+        _require(self.max_steps >= 1, f"monDEQ max_steps is {self.max_steps}; it must be at least 1.")
+        _require(self.outputs >= 1, f"monDEQ outputs is {self.outputs}; it must be at least 1.")
+
+
+Model = SIMConfig | DEQConfig | MonDEQConfig
 
 # ---------------------------------------------------------------- tasks
 
@@ -176,7 +201,24 @@ class CopyMemoryConfig:
             _require(count >= 1, f"The number of {name} sequences is {count}; it must be at least 1.")
 
 
-Task = CopyMemoryConfig
+@dataclass(frozen=True)
+class ClassificationConfig:
+    """Name what is in the picture."""
+
+    dataset: str = "cifar10"  # a name of `koopsim data list`, a folder of class/name.png, or an .npz
+    valid: float = 0.1  # the share of the training images that choices are made on
+    seed: int = 0  # of the split
+    train: int | None = None  # use only so many images of train+valid, and of test: for quick looks
+    test: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(0 < self.valid < 1, f"The validation share is {self.valid}; it lies between 0 and 1.")
+        for name in ("train", "test"):
+            count = getattr(self, name)
+            _require(count is None or count >= 2, f"The number of {name} images is {count}; it must be at least 2.")
+
+
+Task = CopyMemoryConfig | ClassificationConfig
 
 # ---------------------------------------------------------------- recipe and run
 
@@ -193,10 +235,20 @@ class Recipe:
     warm_up: int = 0  # steps over which the learning rate first rises
     eps: float = 1e-8
     clip_norm: float | None = None
+    weight_decay: float = 0.0  # decoupled from the gradient, as in AdamW
+    label_smoothing: float = 0.0
+    average: float = 0.0  # evaluate an exponential average of the weights with this decay; 0: the last weights
+    flip: bool = False  # augmentation, on the device: mirror left and right,
+    shift: int = 0  # move by up to so many pixels,
+    cutout: int = 0  # and blank a square of so many pixels
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "step_size"):
             _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
+        for name in ("shift", "cutout", "weight_decay"):
+            _require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}; it must not be negative.")
+        for name in ("label_smoothing", "average"):
+            _require(0 <= getattr(self, name) < 1, f"{name} is {getattr(self, name)}; it lies in [0, 1).")
         _require(self.warm_up >= 0, f"warm_up is {self.warm_up}; it must not be negative.")
         _require(self.learning_rate > 0, f"The learning rate is {self.learning_rate}; it must be positive.")
         _require(self.eps > 0, f"Adam's eps is {self.eps}; it must be positive.")
@@ -207,8 +259,8 @@ class Recipe:
 class Run:
     """Everything that decides a number."""
 
-    model: SIMConfig | DEQConfig
-    task: CopyMemoryConfig
+    model: SIMConfig | DEQConfig | MonDEQConfig
+    task: CopyMemoryConfig | ClassificationConfig
     recipe: Recipe
     seed: int = 0
     data: Literal["train", "train+valid"] = "train+valid"  # the paper retrains on both after the search
@@ -237,7 +289,11 @@ def from_dict(cls: Any, data: Any, where: str = "config") -> Any:
         return data
     if get_origin(cls) is tuple:
         _require(isinstance(data, list), f"{where} is {data!r}; expected a list.")
-        return tuple(from_dict(t, v, where) for t, v in zip(get_args(cls), data, strict=True))
+        kinds = get_args(cls)
+        if kinds[-1] is Ellipsis:
+            kinds = kinds[:1] * len(data)
+        _require(len(kinds) == len(data), f"{where} is {data!r}; expected {len(kinds)} entries.")
+        return tuple(from_dict(t, v, where) for t, v in zip(kinds, data, strict=True))
     if dataclasses.is_dataclass(cls):
         return _from_fields(cls, data, where)
     if cls is float and isinstance(data, int) and not isinstance(data, bool):
