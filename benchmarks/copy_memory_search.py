@@ -27,7 +27,7 @@ from koopsim.train import prepare, train
 
 def grid(arguments: argparse.Namespace) -> list[Run]:
     base = run_of(arguments.model)
-    base = replace(base, data="train", task=replace(base.task, horizon=arguments.horizon))
+    base = replace(base, train_on="train", task=replace(base.task, horizon=arguments.horizon))
     runs = []
     axes = (arguments.lr, arguments.batch, arguments.bandwidth or [None], arguments.solver or [None], arguments.seeds)
     for lr, batch, bandwidth, solver, seed in itertools.product(*axes):
@@ -133,7 +133,7 @@ def main() -> None:
 
 def retrain(run: Run, name: str, device: torch.device, out: Path) -> None:
     """The chosen configuration on train+valid, its result in `out` and its run directory beside it."""
-    run = replace(run, data="train+valid")
+    run = replace(run, train_on="train+valid")
     directory = RunDirectory.create(out.with_suffix(""), run, name, overwrite=True)
     result = train(run, directory, name, device, listen=lambda e: e["event"] == "epoch" and print(e, flush=True))
     write_json(out, result)

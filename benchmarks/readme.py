@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from koopsim.report import collect, copy_memory_table
+from koopsim.report import classification_table, collect, copy_memory_table
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def tables() -> dict[str, str]:
     """What stands between the marks `<!-- name -->` and `<!-- /name -->`."""
     results, _ = collect([ROOT / "results" / "h200"])
-    table = copy_memory_table(results)
-    return {"table1": table.markdown() if table else "*not measured yet*"}
+    found = {"table1": copy_memory_table(results), "table2": classification_table(results)}
+    return {name: table.markdown() if table else "*not measured yet*" for name, table in found.items()}
 
 
 def filled(text: str) -> str:

@@ -10,8 +10,8 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
-    "errors", "config", "presets", "runs", "nn", "implicit", "models", "spectral", "tasks", "train", "bridge", "report",
-    "cli",
+    "errors", "config", "presets", "runs", "datasets", "pictures", "nn", "implicit", "models", "spectral", "tasks",
+    "train", "bridge", "report", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

@@ -20,7 +20,7 @@ _WHERE = {
     "load": "koopsim.train",
     "KoopsimError": "koopsim.errors",
 }
-_ROOMS = ("nn", "implicit", "spectral", "tasks", "train", "bridge", "report", "config", "presets")
+_ROOMS = ("datasets", "nn", "implicit", "spectral", "tasks", "train", "bridge", "report", "config", "presets")
 
 __all__ = ["SIM", "KoopsimError", "build", "count_parameters", "load", *_ROOMS]  # pyright: ignore
 

@@ -179,7 +179,27 @@ class MonDEQConfig:
         _require(self.outputs >= 1, f"monDEQ outputs is {self.outputs}; it must be at least 1.")
 
 
-Model = SIMConfig | DEQConfig | MonDEQConfig
+@dataclass(frozen=True)
+class FourierNetworkConfig:
+    """The Gaussian Fourier-feature network of Tancik et al.: a perceptron on features, ended by a sigmoid."""
+
+    inputs: int = 2
+    features: int = 512
+    sigma: float = 10.0  # the frequencies' standard deviation, in cycles; a bandwidth b of 1 / (2 pi sigma)
+    width: int = 256
+    layers: int = 3
+    outputs: int = 3
+
+    def __post_init__(self) -> None:
+        _require(
+            self.features >= 2 and self.features % 2 == 0, f"The number of features is {self.features}; it must be even."
+        )
+        _require(self.sigma > 0, f"sigma is {self.sigma}; it must be positive.")
+        for name in ("inputs", "width", "layers", "outputs"):
+            _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
+
+
+Model = SIMConfig | DEQConfig | MonDEQConfig | FourierNetworkConfig
 
 # ---------------------------------------------------------------- tasks
 
@@ -218,7 +238,28 @@ class ClassificationConfig:
             _require(count is None or count >= 2, f"The number of {name} images is {count}; it must be at least 2.")
 
 
-Task = CopyMemoryConfig | ClassificationConfig
+@dataclass(frozen=True)
+class ImageRegressionConfig:
+    """Be the picture: from a pixel's place to its colour, one network a picture."""
+
+    pictures: str = "photographs"  # two photographs of scikit-learn, "text" made here, or a folder of pictures
+    size: int = 512  # pictures are cropped to a square of so many pixels
+    count: int | None = None  # use only the first so many
+    seed: int = 0  # of the text pictures
+    steps_an_epoch: int = 100  # the batch is full, so a line of metrics every so many steps
+    at_once: int | None = None  # pictures trained together; None is as many as memory allows
+
+    def __post_init__(self) -> None:
+        _require(
+            self.size >= 4 and self.size % 2 == 0, f"The picture size is {self.size}; it must be even and at least 4."
+        )
+        for name in ("count", "at_once"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"{name} is {value}; it must be at least 1.")
+        _require(self.steps_an_epoch >= 1, f"steps_an_epoch is {self.steps_an_epoch}; it must be at least 1.")
+
+
+Task = CopyMemoryConfig | ClassificationConfig | ImageRegressionConfig
 
 # ---------------------------------------------------------------- recipe and run
 
@@ -242,6 +283,11 @@ class Recipe:
     shift: int = 0  # move by up to so many pixels,
     cutout: int = 0  # and blank a square of so many pixels
 
+    @property
+    def augments(self) -> bool:
+        """Whether the images of an epoch differ from those of the last."""
+        return bool(self.flip or self.shift or self.cutout)
+
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "step_size"):
             _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
@@ -259,11 +305,11 @@ class Recipe:
 class Run:
     """Everything that decides a number."""
 
-    model: SIMConfig | DEQConfig | MonDEQConfig
-    task: CopyMemoryConfig | ClassificationConfig
+    model: SIMConfig | DEQConfig | MonDEQConfig | FourierNetworkConfig
+    task: CopyMemoryConfig | ClassificationConfig | ImageRegressionConfig
     recipe: Recipe
     seed: int = 0
-    data: Literal["train", "train+valid"] = "train+valid"  # the paper retrains on both after the search
+    train_on: Literal["train", "train+valid"] = "train+valid"  # the paper retrains on both after the search
     precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
 
 
@@ -311,7 +357,8 @@ def _from_union(options: tuple, data: Any, where: str) -> Any:
         _require(kind in known, f"{where} has the unknown kind {kind!r}." + did_you_mean(str(kind), known))
         return from_dict(known[kind], data, where)
     plain = [t for t in options if t is not type(None) and not dataclasses.is_dataclass(t)]
-    _require(len(plain) == 1, f"{where} is {data!r}; expected one of {options}.")
+    names = ", ".join(t.__name__ for t in options if dataclasses.is_dataclass(t) and isinstance(t, type))
+    _require(len(plain) == 1, f"{where} is {data!r}; expected an object of kind {names}.")
     return from_dict(plain[0], data, where)
 
 

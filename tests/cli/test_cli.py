@@ -93,7 +93,7 @@ def test_a_finished_run_is_not_trained_again(finished, capsys):
     [
         (["trian", "copy/sim-single"], "Did you mean 'train'"),
         (["train", "copy/sim-singel"], "Did you mean 'copy/sim-single'"),
-        (["train", "cifar10/sim-single"], "not trained yet"),
+        (["train", "cifar10/sim-single"], "koopsim data get cifar10"),
         (["train", "--out", "x"], "Name the preset first"),
         (["train", "copy/sim-two", "--model.fourier.features", "31"], "must be even"),
         (["train", "copy/sim-two", "--model.fourier.bandwidth", "-2"], "must be positive"),
@@ -107,8 +107,10 @@ def test_a_finished_run_is_not_trained_again(finished, capsys):
 )
 def test_bad_input_is_one_line_and_a_failure(arguments, says, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KOOPSIM_DATA", str(tmp_path / "data"))
     assert main(arguments) == 2
     assert says in one_line(capsys)
+    assert list(tmp_path.iterdir()) == []  # nothing half-written
     assert list(tmp_path.iterdir()) == []  # nothing half-written
 
 

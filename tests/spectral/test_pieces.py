@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
-from koopsim.spectral.clusters import extract, isolate, schur_form, separation
+from koopsim.spectral.clusters import extract, isolate, schur_form
 from koopsim.spectral.noise import effective_noise, looks_like_float32
 from koopsim.spectral.powers import period_of, phase, scaled_power, turns_of
 from koopsim.spectral.resolvent import _inverse_iteration, clear_of_circle, smallest_singular_values
+from koopsim.spectral.separation import separation
 from koopsim.spectral.structure import jordan_sizes, nilpotency
 
 BENCH = Path(__file__).parents[2] / "benchmarks" / "spectral_verdicts.py"

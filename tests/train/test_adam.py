@@ -40,6 +40,30 @@ def test_frozen_and_unused_parameters_are_left_alone():
     model.extra = nn.Parameter(torch.ones(2, dtype=torch.float64))
     before = model[0].bias.clone()
     adam = Adam(model.parameters(), 1e-8)
-    adam.update(adam.gradient(model[:2](torch.ones(1, 3, dtype=torch.float64)).sum()), torch.tensor([0.1, 1.0, 0.1]))
+    adam.update(
+        adam.gradient(model[:2](torch.ones(1, 3, dtype=torch.float64)).sum()), torch.tensor([0.1, 1.0, 0.1, 0.0])
+    )
     assert torch.equal(model[0].bias, before)
     assert torch.equal(model.extra, torch.ones(2, dtype=torch.float64))
+
+
+def test_decay_is_that_of_adamw_on_matrices_only():
+    recipe = Recipe(epochs=2, learning_rate=0.02, schedule="cosine", weight_decay=0.3)
+    ours, theirs = network(), network()
+    adam = Adam(ours.parameters(), recipe.eps, decay=True)
+    table = torch.as_tensor(adam_table(recipe, 5))
+    lr, _ = learning_rates(recipe, 5)
+    matrices = [p for p in theirs.parameters() if p.ndim > 1]
+    rest = [p for p in theirs.parameters() if p.ndim == 1]
+    groups = [{"params": matrices, "weight_decay": 0.3}, {"params": rest, "weight_decay": 0.0}]
+    reference = torch.optim.AdamW(groups, lr=1.0)
+    for step in range(10):
+        x = torch.randn(4, 3, dtype=torch.float64)
+        adam.update(adam.gradient(ours(x).square().mean()), table[step])
+        reference.zero_grad()
+        theirs(x).square().mean().backward()
+        for group in reference.param_groups:
+            group["lr"] = lr[step]
+        reference.step()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)

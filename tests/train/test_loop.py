@@ -49,7 +49,7 @@ def test_a_run_leaves_all_its_files(tmp_path):
 
 
 def test_validation_is_watched_when_it_is_held_out(tmp_path):
-    _, result = run_in(tmp_path / "r", replace(small(), data="train"))
+    _, result = run_in(tmp_path / "r", replace(small(), train_on="train"))
     assert "test" not in result
     assert all("valid_loss" in line for line in result["metrics"])
 

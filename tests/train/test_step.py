@@ -111,3 +111,76 @@ def test_trainers_on_streams_of_their_own_do_not_disturb_each_other():
     torch.cuda.synchronize()
     for trainer in together:
         torch.testing.assert_close(trainer.losses, alone.losses, rtol=1e-2, atol=1e-3)
+
+
+def test_the_result_is_the_average_of_the_weights():
+    """Against the sum written out: a_t = decay a_{t-1} + (1 - decay) w_t, running statistics included."""
+    run = run_of("digits/sim-single")
+    run = replace(run, precision="float64", task=replace(run.task, train=200, test=20))
+    _, trainer = prepare(replace(run, recipe=replace(run.recipe, average=0.7)), CPU)
+    expected = {name: t.clone() for name, t in trainer.model.state_dict().items()}
+    for position in range(4):
+        trainer.run(position, position + 1)
+        for name, now in trainer.model.state_dict().items():
+            if now.is_floating_point():
+                expected[name] = 0.7 * expected[name] + 0.3 * now
+    averaged = trainer.result().state_dict()
+    for name, value in expected.items():
+        if value.is_floating_point():
+            torch.testing.assert_close(averaged[name], value, msg=name)
+            assert not torch.equal(averaged[name], trainer.model.state_dict()[name]) or name == "psi.frequencies"
+
+
+def test_augmentation_and_averaging_survive_a_resume(tmp_path):
+    from koopsim.train.state import Position, load_checkpoint, load_model, save_checkpoint
+
+    run = run_of("cifar10/sim-single:best", "smoke")
+    run = replace(run, task=replace(run.task, train=200, test=20))
+    _, whole = prepare(run, CPU)
+    whole.run(0, 5)
+    _, cut = prepare(run, CPU)
+    cut.run(0, 3)
+    save_checkpoint(tmp_path / "c", cut, Position(0, 3, 1.0))
+    torch.manual_seed(99)
+    _, resumed = prepare(replace(run, seed=0), CPU)
+    load_checkpoint(tmp_path / "c", resumed)
+    resumed.run(3, 5)
+    assert torch.equal(whole.losses, resumed.losses)
+    assert all(torch.equal(a, b) for a, b in zip(whole.averaged.values(), resumed.averaged.values(), strict=True))
+    model = resumed.model
+    load_model(tmp_path / "c", model)  # what is loaded to be judged is the average
+    judged = cut.result().state_dict()
+    assert all(torch.equal(t, judged[name]) for name, t in model.state_dict().items())
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore::koopsim.implicit.UnconvergedWarning")
+@pytest.mark.parametrize("precision", ["bf16", "float32"])
+@pytest.mark.parametrize("name", ["cifar10/sim-two:best", "digits/mondeq-single", "digits/mondeq-multi"])
+def test_the_captured_step_of_classification_is_the_eager_step(name, precision):
+    run = replace(run_of(name, "smoke"), precision=precision)
+    states = []
+    for capture in (False, True):
+        _, trainer = prepare(run, torch.device("cuda"), capture=capture)
+        trainer.tune()
+        trainer.run(0, 6)
+        states.append(trainer)
+    eager, captured = states
+    torch.testing.assert_close(captured.losses, eager.losses, rtol=5e-3, atol=1e-3)
+    torch.testing.assert_close(captured.adam.flat, eager.adam.flat, rtol=5e-2, atol=5e-3)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_bfloat16_and_float32_learn_alike():
+    """The fused stages in bf16 against PyTorch's layers in float32: the same loss after an epoch, to a few percent."""
+    losses = []
+    for precision in ("float32", "bf16"):
+        run = run_of("digits/sim-single")
+        _, trainer = prepare(replace(run, precision=precision), torch.device("cuda"))
+        for epoch in range(2):
+            trainer.start_epoch(epoch)
+            trainer.run(0, trainer.steps_per_epoch)
+        losses.append(float(trainer.losses.mean()))
+    assert losses[1] == pytest.approx(losses[0], rel=0.15)

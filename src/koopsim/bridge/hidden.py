@@ -2,8 +2,8 @@
 
     z_{l+1} = f(z_l, x),   z_0 = 0,   x held fixed                          paper, eq. (1)
 
-Three things have one: a `DEQ` around any cell, the `TransformerDEQ` of the copy memory task, and a bare cell
-f(z, x). All the bridge asks of them is here: the map z -> f(z, x) for given inputs, where it starts, and the
+Four things have one: a `DEQ` around any cell, the `TransformerDEQ` of the copy memory task, a `MonDEQ`, and a bare
+cell f(z, x). All the bridge asks of them is here: the map z -> f(z, x) for given inputs, where it starts, and the
 inputs as numbers.
 """
 
@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim.errors import KoopsimError
-from koopsim.implicit import DEQ, DEQInfo, TransformerDEQ
+from koopsim.implicit import DEQ, DEQInfo, MonDEQ, TransformerDEQ
 from koopsim.implicit.solvers import Map
 
 Cell = Callable[[Tensor, Any], Tensor]
-Implicit = DEQ | TransformerDEQ | Cell
+Implicit = DEQ | TransformerDEQ | MonDEQ | Cell
 Some = TypeVar("Some")
 
 
@@ -66,9 +66,9 @@ def iterate(f: Map, z: Tensor, steps: int) -> NDArray[Any]:
     return torch.stack(states, dim=1).flatten(2).double().cpu().numpy()
 
 
-def solve(deq: DEQ | TransformerDEQ, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
+def solve(deq: DEQ | TransformerDEQ | MonDEQ, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
     """The fixed point by the model's own solver, from z_0 or from where it is told to start."""
-    if isinstance(deq, TransformerDEQ):
+    if isinstance(deq, TransformerDEQ | MonDEQ):
         return deq.solve(x, z0)
     if isinstance(deq, DEQ):
         return deq(x, z0)

@@ -7,9 +7,12 @@ from typing import Any
 
 VERBS = {
     "presets": "every model of the paper by name, with its number of parameters",
+    "data": "the datasets: what there is, fetching them, where they are kept",
     "train": "train a preset, or go on with a run that was stopped",
     "eval": "evaluate a trained run on a split",
     "spectrum": "does it settle, oscillate or blow up? a matrix, a trajectory, a trained run",
+    "fit": "a small network that is your picture, and how good it is",
+    "render": "draw such a network at any size",
     "report": "tables and pictures of finished runs",
 }
 MODULES = {"eval": "evaluate"}  # where the verb's own name would hide a builtin

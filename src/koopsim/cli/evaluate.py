@@ -8,16 +8,19 @@ from typing import Annotated, Literal
 import tyro
 
 from koopsim.cli import parse
+from koopsim.errors import KoopsimError
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Evaluate a trained run, in float64."""
+    """Evaluate a trained run: loss, accuracy, and what a classifier mistakes for what."""
 
     directory: Annotated[Path, tyro.conf.Positional]
     """The run directory."""
     split: Literal["train", "valid", "train+valid", "test"] = "test"
     """Which part of the data."""
+    out: Path | None = None
+    """For image classification: write the confusion matrix and the worst mistakes here, as pictures and JSON."""
     device: str = "auto"
     """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
     json: bool = False
@@ -33,11 +36,46 @@ def main(argv: list[str]) -> int:
     name, run = RunDirectory(arguments.directory).read_config()
     device = pick_device(arguments.device)
     model = load(arguments.directory, device)
-    figures = build_task(run.task, device).evaluate(model, arguments.split)
+    task = build_task(run.task, device)
+    figures = task.evaluate(model, arguments.split)
+    files = mistakes(task, model, name, arguments.split, arguments.out) if arguments.out else []
     if arguments.json:
-        print(json.dumps({"name": name, "split": arguments.split, **figures}, indent=2))
+        print(
+            json.dumps({"name": name, "split": arguments.split, **figures, "files": [str(f) for f in files]}, indent=2)
+        )
         return 0
     print(f"{name} on {arguments.split}")
     for key, value in figures.items():
         print(f"  {key:<18} {value:.6g}")
+    if files:
+        print(f"  {', '.join(f.name for f in files)} are in {arguments.out}/")
     return 0
+
+
+def mistakes(task, model, name: str, split: str, folder: Path) -> list[Path]:
+    """The confusion matrix and the worst mistakes of a classifier, drawn into `folder`."""
+    import numpy as np
+
+    from koopsim.report.mistakes import confusion_matrix, draw_confusion, draw_mistakes, worst_mistakes
+    from koopsim.runs import write_json
+    from koopsim.tasks import Classification
+
+    if not isinstance(task, Classification):
+        raise KoopsimError(f"--out draws what a classifier mistakes; {name} is none.")
+    folder.mkdir(parents=True, exist_ok=True)
+    images, labels = (t.cpu().numpy() for t in task.split(split))
+    logits = task.predictions(model, split)[0].cpu().numpy()
+    named = logits.argmax(1)
+    confusion = confusion_matrix(labels, named, len(task.classes))
+    worst, sure = worst_mistakes(logits, labels)
+    files = [folder / "confusion.png", folder / "mistakes.png", folder / "mistakes.json"]
+    title = f"{name} on {task.name}, {split}: {np.mean(named == labels):.2%} right"
+    draw_confusion(confusion, task.classes, title, files[0])
+    true, called = ([task.classes[i] for i in which[worst]] for which in (labels, named))
+    draw_mistakes(images[worst], true, called, sure, f"The {len(worst)} surest mistakes of {title}", files[1])
+    rows = [
+        {"index": int(i), "true": a, "named": b, "probability": float(p)}
+        for i, a, b, p in zip(worst, true, called, sure, strict=True)
+    ]
+    write_json(files[2], {"classes": list(task.classes), "confusion": confusion.tolist(), "worst": rows})
+    return files

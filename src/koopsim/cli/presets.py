@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     rows = [
         {
             "name": name,
-            "parameters": count_parameters(build(name)) if preset.model else None,
+            "parameters": count_parameters(build(name)),
             "paper_parameters": preset.paper_parameters,
         }
         for name, preset in PRESETS.items()
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     table.add_column("train with")
     for row, preset in zip(rows, PRESETS.values(), strict=True):
         counts = [f"{n:,}" if n is not None else "-" for n in (row["parameters"], row["paper_parameters"])]
-        how = f"koopsim train {row['name']}" if preset.run else preset.note or "[dim]build only: its task is to come[/]"
+        how = f"koopsim train {row['name']}" if preset.run else "[dim]build only: its task is to come[/]"
         table.add_row(row["name"], *counts, how)
     Console().print(table)
     return 0

@@ -49,6 +49,8 @@ def describe(line: dict[str, Any]) -> str:
     parts = [f"loss {line['train_loss']:.3g}"]
     if "valid_loss" in line:
         parts.append(f"valid {line['valid_loss']:.3g}")
+    if "valid_accuracy" in line:
+        parts.append(f"right {line['valid_accuracy']:.1%}")
     if line.get("unconverged"):
         parts.append(f"unconverged {line['unconverged']:.0%}")
     return "  ".join([*parts, f"{line['seconds']:.1f} s"])

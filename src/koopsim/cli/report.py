@@ -14,7 +14,7 @@ from koopsim.errors import KoopsimError
 
 @dataclass(frozen=True)
 class Arguments:
-    """Tables and figures of finished runs: Table 1 and Figure 3 of the paper."""
+    """Tables and figures of finished runs, each published value beside ours."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders that hold run directories, at any depth, or result files kept from them."""
@@ -26,25 +26,29 @@ class Arguments:
 
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "report")
-    from koopsim.report import collect, copy_memory_table, figure3
+    from koopsim.report import classification_table, collect, copy_memory_table, figure3, learning_curves
     from koopsim.runs import write_atomically
 
     if not arguments.runs:
         raise KoopsimError("Name at least one folder of runs: koopsim report runs --out report.")
     results, skipped = collect(list(arguments.runs))
-    table = copy_memory_table(results)
-    if table is None:
+    tables = {"table1": copy_memory_table(results), "table2": classification_table(results)}
+    tables = {name: table for name, table in tables.items() if table is not None}
+    if not tables:
         why = f" Skipped: {'; '.join(skipped)}." if skipped else ""
         raise KoopsimError(f"No finished runs in {', '.join(map(str, arguments.runs))}.{why}")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    files = [arguments.out / "table1.md", arguments.out / "table1.csv"]
-    for file, text in zip(files, (table.markdown(), table.csv()), strict=True):
-        write_atomically(file, (text + "\n").encode())
-    files += figure3(results, arguments.out)
+    files = []
+    for name, table in tables.items():
+        for form, text in (("md", table.markdown()), ("csv", table.csv())):
+            files.append(arguments.out / f"{name}.{form}")
+            write_atomically(files[-1], (text + "\n").encode())
+    files += figure3(results, arguments.out) + learning_curves(results, arguments.out)
     if arguments.json:
         print(json.dumps({"runs": len(results), "files": [str(f) for f in files], "skipped": skipped}, indent=2))
         return 0
-    show(table)
+    for table in tables.values():
+        show(table)
     for line in skipped:
         print(f"skipped {line}", file=sys.stderr)
     print(f"{len(results)} runs; tables and figures are in {arguments.out}/: {', '.join(f.name for f in files)}")

@@ -3,7 +3,7 @@
 import itertools
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,11 +11,15 @@ from typing import Annotated, Literal
 import tyro
 
 from koopsim.cli import parse
-from koopsim.config import Run
+from koopsim.config import ClassificationConfig, MonDEQConfig, Run, SIMConfig, VGGConfig
 from koopsim.errors import KoopsimError
 from koopsim.presets import PRESETS, run_of
 
-USAGE = """usage: koopsim train PRESET [options]        koopsim train --resume DIR
+OWN_DATA = "cifar10/sim-single"  # the preset that learns a user's images when none is named
+
+USAGE = """usage: koopsim train PRESET [options]
+       koopsim train [PRESET] --data FOLDER_OR_NPZ [options]
+       koopsim train --resume DIR
 
 Train a model of the paper and write a run directory: configuration, metrics, checkpoint, result.
 
@@ -24,6 +28,8 @@ presets:
 
   koopsim train PRESET --help lists every setting of that preset, each an option.
   koopsim train copy/sim-single --scale smoke ends in seconds on a laptop.
+  koopsim train cifar10/sim-single --recipe best adds augmentation and averaging to the same model.
+  koopsim train --data photos names the pictures in photos/CLASS/NAME.png.
 """
 
 
@@ -33,6 +39,10 @@ class Options:
     """The run directory; runs/PRESET by default."""
     scale: Literal["paper", "smoke"] = "paper"
     """The paper's size, or the same code at a size that ends in seconds."""
+    recipe: Literal["paper", "best"] = "paper"
+    """The paper's recipe, or one free to augment, smooth and average; for the SIMs of image classification."""
+    data: str | None = None
+    """Your own images instead of the preset's: a folder of CLASS/NAME.png, or an .npz. The model is fitted to them."""
     resume: Path | None = None
     """Go on with the run in this directory; its own configuration is used."""
     overwrite: bool = False
@@ -62,26 +72,58 @@ def main(argv: list[str]) -> int:
         names = [name for name, preset in PRESETS.items() if preset.run]
         print(USAGE.format(presets="\n".join(f"  {name}" for name in names)))
         return 0
+    if argv[0].startswith("-") and _given(argv, "--data"):
+        argv = [OWN_DATA, *argv]
     if argv[0].startswith("-"):
         raise KoopsimError("Name the preset first: koopsim train PRESET [options]. 'koopsim presets' lists them.")
     name, rest = argv[0], argv[1:]
-    scale = "smoke" if _asks_for_smoke(rest) else "paper"
-    default = Arguments(run_of(name, scale), Options(scale=scale))
+    # These three decide the defaults of all other options, so they are read before them.
+    scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"
+    if _given(rest, "--recipe") == "best":
+        name = f"{name.removesuffix(':best')}:best"
+    data = _given(rest, "--data")
+    run = run_of(name, scale)
+    if data is not None:
+        name, run = on_own_data(run_of(name), name, data)
+    default = Arguments(run, Options(scale=scale, recipe="best" if name.endswith(":best") else "paper"))
     arguments = parse(Arguments, rest, f"train {name}", default)
     return _train(arguments.options, arguments.run, name)
 
 
-def _asks_for_smoke(argv: list[str]) -> bool:
-    """The scale decides the defaults of all other options, so it is read before them."""
-    return "--scale=smoke" in argv or ("--scale", "smoke") in itertools.pairwise(argv)
+def _given(argv: list[str], option: str) -> str | None:
+    """The value of an option among the arguments."""
+    pairs = [*itertools.pairwise(argv), *(tuple(a.split("=", 1)) for a in argv if "=" in a)]
+    return next((value for key, value in pairs if key == option), None)
+
+
+def on_own_data(run: Run, name: str, data: str) -> tuple[str, Run]:
+    """The run with the user's images in place of the preset's, the model's shape following from them."""
+    from koopsim import datasets
+
+    if not isinstance(run.task, ClassificationConfig):
+        raise KoopsimError(f"--data gives images to classify, which {name} does not: leave the preset out.")
+    images = datasets.load(data)
+    shape, outputs = tuple(images.train[0].shape[1:]), len(images.classes)
+    task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data)
+    match run.model:
+        case SIMConfig(lift=VGGConfig() as lift):
+            model = replace(run.model, lift=replace(lift, image=shape), outputs=outputs)
+        case MonDEQConfig():
+            model = replace(run.model, image=shape, outputs=outputs)
+        case _:
+            raise KoopsimError(f"{name} does not look at images.")
+    batch = min(run.recipe.batch_size, max(8, len(images.train[0]) // 20))
+    recipe = replace(run.recipe, batch_size=batch)
+    return f"{images.name}/{name.split('/')[1]}", replace(run, model=model, task=task, recipe=recipe)
 
 
 def _train(options: Options, run: Run | None, name: str) -> int:
     from koopsim.cli.progress import TrainingProgress
     from koopsim.runs import RunDirectory
+    from koopsim.tasks import build_task
     from koopsim.train import Stopped, pick_device, train
 
-    device = pick_device(options.device)
+    device, task = pick_device(options.device), None
     if options.tensorboard and find_spec("tensorboard") is None:  # said before hours of training, not after
         raise KoopsimError("TensorBoard is not installed: pip install 'koopsim[tensorboard]'.")
     if options.resume:
@@ -92,11 +134,12 @@ def _train(options: Options, run: Run | None, name: str) -> int:
             return _show(directory.read_result(), directory.path, options.json)
     else:
         assert run is not None
+        task = build_task(run.task, device)  # data that is missing or broken stops here, before anything is written
         directory = RunDirectory.create(options.out or Path("runs") / name, run, name, options.overwrite)
     try:
         with TrainingProgress(name, run.recipe.epochs) as progress:
             capture = False if options.eager else None
-            result = train(run, directory, name, device, bool(options.resume), capture, progress)
+            result = train(run, directory, name, device, bool(options.resume), capture, progress, task)
     except Stopped:
         print(f"koopsim: stopped and saved. Go on with: koopsim train --resume {directory.path}", file=sys.stderr)
         return 130

@@ -1,6 +1,7 @@
 """What SIMs stand in for: models defined by a fixed point z* = f(z*, x), and how to solve and train them."""
 
 from koopsim.implicit.gradient import DEQ, DEQInfo, UnconvergedWarning
+from koopsim.implicit.monotone import MonDEQ
 from koopsim.implicit.solvers import SOLVERS, Info, anderson, broyden, picard
 from koopsim.implicit.transformer import TransformerDEQ, UniversalTransformerCell
 
@@ -9,6 +10,7 @@ __all__ = [
     "SOLVERS",
     "DEQInfo",
     "Info",
+    "MonDEQ",
     "TransformerDEQ",
     "UnconvergedWarning",
     "UniversalTransformerCell",

@@ -34,7 +34,7 @@ class VGG(nn.Module):
     def __init__(self, image: tuple[int, int, int], channels: int, outputs: int):
         super().__init__()
         depth, height, width = image
-        self.image = image
+        self.image, self.channels = image, channels
         self.stages = nn.Sequential(*self._stage(depth, channels), *self._stage(channels, channels))
         self.linear = Linear(channels * (height // 4) * (width // 4), outputs)
 
@@ -47,8 +47,45 @@ class VGG(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch = x.shape[:-3]
-        features = self.stages(x.reshape(-1, *x.shape[-3:])).flatten(1)
-        return self.linear(features).reshape(*batch, -1)
+        x = x.reshape(-1, *x.shape[-3:]).to(self.linear.weight.dtype)
+        features = self.fused_stages(x, torch.bfloat16) if self.fused(x) else self.stages(x)
+        return self.linear(features.flatten(1)).reshape(*batch, -1)
+
+    def fused(self, x: Tensor) -> bool:
+        """Whether the Triton kernels can take the place of the stages: training in bfloat16 on CUDA."""
+        bf16 = x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
+        even = all(size % 4 == 0 for size in self.image[1:])
+        return bf16 and even and self.training and not vmapped(x) and find_spec("triton") is not None
+
+    def fused_stages(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The stages with padded channels and `norm_kernels`: (B, C, H, W) -> (B, channels, H/4, W/4)."""
+        from koopsim.nn.norm_kernels import NormReluPool
+
+        y = padded_channels(x, 1).to(dtype, memory_format=torch.channels_last)
+        with torch.autocast(x.device.type, enabled=False):
+            for k in (0, 3, 7, 10):
+                conv, norm = cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])
+                W = padded_channels(padded_channels(conv.weight, 0), 1).to(dtype, memory_format=torch.channels_last)
+                y = F.conv2d(y, W, padding=1).permute(0, 2, 3, 1)  # its bias: see `norm_kernels`
+                running = (conv.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps)
+                y = NormReluPool.apply(y, norm.weight, norm.bias, running, k in (3, 10))
+                y = cast(Tensor, y).permute(0, 3, 1, 2)
+                norm.num_batches_tracked.add_(1)  # pyright: ignore[reportOptionalMemberAccess]
+        return y[:, : self.channels].to(torch.float32 if dtype == torch.bfloat16 else dtype)
+
+
+CHANNELS_OF_A_TILE = 8  # tensor cores take channels in eights
+
+
+def padded_channels(x: Tensor, axis: int) -> Tensor:
+    """x with zeros appended along `axis` up to a whole number of tiles."""
+    missing = -x.shape[axis] % CHANNELS_OF_A_TILE
+    return F.pad(x, (0, 0) * (x.ndim - 1 - axis) + (0, missing))
+
+
+def vmapped(x: Tensor) -> bool:
+    """Whether torch.func.vmap is at work on x: hand-written kernels do not know its batch axis."""
+    return torch._C._functorch.is_batchedtensor(x)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class CausalConv(nn.Module):

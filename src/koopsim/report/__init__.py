@@ -1,7 +1,8 @@
 """Tables and figures, read from run directories and kept result files only."""
 
+from koopsim.report.classification import classification_table, learning_curves
 from koopsim.report.collect import collect
-from koopsim.report.figures import figure3
-from koopsim.report.tables import Table, copy_memory_table
+from koopsim.report.copy_memory import copy_memory_table, figure3
+from koopsim.report.tables import Table
 
-__all__ = ["Table", "collect", "copy_memory_table", "figure3"]
+__all__ = ["Table", "classification_table", "collect", "copy_memory_table", "figure3", "learning_curves"]

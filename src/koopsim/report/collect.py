@@ -35,5 +35,5 @@ def collect(paths: list[Path]) -> tuple[list[Result], list[str]]:
 
 def _result_files(folder: Path) -> list[Path]:
     """result.json of run directories, and kept results, which are JSON files named after their run."""
-    run_files = {"config.json", "env.json"}
+    run_files = {"config.json", "env.json", "mistakes.json"}
     return [file for file in sorted(folder.rglob("*.json")) if file.name not in run_files]

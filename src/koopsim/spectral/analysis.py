@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 from .assembly import assemble
 from .clusters import isolate, schur_form
 from .noise import effective_noise
-from .resolvent import LAPACK, Complex, clear_of_circle
+from .resolvent import LAPACK, Allowance, Complex, clear_of_circle
 from .structure import CLEAR, SNAP, SNAP_ROUNDING, Finding, classify
 from .verdict import Verdict
 
@@ -67,15 +67,18 @@ def _analyze(A: NDArray[Any], noise: float | None, constant: Any, strict: bool) 
     A = A.astype(np.complex128 if np.iscomplexobj(A) else np.float64)
     if np.abs(A).max() > 1e150:
         raise ValueError(f"analyze needs entries below 1e150; the largest is {np.abs(A).max():.1e}")
-    delta = level * float(np.linalg.norm(A))
+    believed = level * float(np.linalg.norm(A))
     T, Q, conjugate = schur_form(A)
     coupling = float(np.linalg.norm(np.triu(T, 1)))
-    if 0 < coupling <= delta:  # a normal matrix, to within the noise: take it as one
-        T, delta = np.asfortranarray(np.diag(np.diag(T))), delta + coupling
+    if coupling <= believed:  # a normal matrix, to within the noise: take it as one
+        T, dropped = np.asfortranarray(np.diag(np.diag(T))), coupling
+    else:
+        dropped = 0.0
+    delta = believed + dropped
     snap = SNAP_ROUNDING if origin.startswith("float64") else SNAP
     findings, notes, escaped = examine(T, Q, delta, conjugate, snap)
     notes.insert(0, f"Noise {level:.1e} ({origin}): the matrix is believed to {delta:.1e} in norm.")
-    verdict = assemble(T, Q, conjugate, findings, notes, level, escaped)
+    verdict = assemble(T, Q, conjugate, findings, notes, level, escaped, believed, dropped)
     verdict = replace(verdict, residuals=eigen_residuals(A, T, Q))
     if strict and not verdict.certain:
         verdict = verdict.withheld()
@@ -88,7 +91,8 @@ def examine(
     """Clusters that may be on or outside the circle, each with what it is; whether some are outside."""
     w, n, half = np.diag(T), T.shape[0], conjugate is not None
     moduli = np.abs(w)
-    outer = _outer_circle(T, moduli, delta, half)
+    allowance = Allowance()
+    outer = _outer_circle(T, moduli, delta, half, allowance)
     notes = []
     if outer is not None:
         count = int(np.sum(moduli > outer))
@@ -96,7 +100,7 @@ def examine(
             f"{count} of {n} eigenvalues lie outside |z| = {outer:.9g} for every matrix within the noise; "
             f"the largest modulus is {moduli.max():.9g}."
         )
-    inner = _inner_circle(T, moduli, delta, half)
+    inner = _inner_circle(T, moduli, delta, half, allowance)
     if inner is not None and np.any(moduli <= inner):
         count = int(np.sum(moduli <= inner))
         notes.append(f"{count} of {n} eigenvalues lie inside |z| = {inner:.9g} for every matrix within the noise.")
@@ -126,21 +130,21 @@ def _with_mirror(indices, conjugate: NDArray[np.intp] | None) -> set[int]:
     return set(indices) | (set() if conjugate is None else {int(conjugate[i]) for i in indices})
 
 
-def _outer_circle(T: Complex, moduli: NDArray, delta: float, half: bool) -> float | None:
+def _outer_circle(T: Complex, moduli: NDArray, delta: float, half: bool, allowance: Allowance) -> float | None:
     """Some r >= 1 with eigenvalues of every A0 outside it."""
     edges = np.r_[1.0, np.sort(moduli[moduli > 1])]
     gaps = np.diff(edges)
     for i in np.argsort(-gaps)[:CIRCLES]:
         if gaps[i] > 2 * CLEAR * delta:
             for r in (edges[i] + gaps[i] / 2, edges[i]):
-                if clear_of_circle(T, float(r), CLEAR * delta, half=half):
+                if clear_of_circle(T, float(r), CLEAR * delta, half=half, allowance=allowance):
                     return float(r)
     return None
 
 
-def _inner_circle(T: Complex, moduli: NDArray, delta: float, half: bool) -> float | None:
+def _inner_circle(T: Complex, moduli: NDArray, delta: float, half: bool, allowance: Allowance) -> float | None:
     """The outermost r <= 1, among those tried, with as many eigenvalues of every A0 inside as of A."""
-    if clear_of_circle(T, 1.0, CLEAR * delta, half=half):
+    if clear_of_circle(T, 1.0, CLEAR * delta, half=half, allowance=allowance):
         return 1.0
     edges = np.r_[1.0, np.sort(moduli[moduli < 1])[::-1], 0.0]
     gaps = edges[:-1] - edges[1:]
@@ -148,7 +152,7 @@ def _inner_circle(T: Complex, moduli: NDArray, delta: float, half: bool) -> floa
     for i in np.unique(np.r_[wide[:CIRCLES], wide[np.argsort(-gaps[wide])][:CIRCLES]]):
         for share in (0.5, 0.25, 0.75):
             r = float(edges[i] - share * gaps[i])
-            if clear_of_circle(T, r, CLEAR * delta, half=half):
+            if clear_of_circle(T, r, CLEAR * delta, half=half, allowance=allowance):
                 return r
     return None
 

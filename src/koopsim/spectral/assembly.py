@@ -17,7 +17,16 @@ from .clusters import Block, extract
 from .powers import Propagator, period_of, phase, turns_of
 from .resolvent import Complex
 from .structure import SNAP, Finding
-from .verdict import Case, JordanBlock, Projector, Rotation, Verdict
+from .verdict import Case, JordanBlock, Projector, Rotation, Snap, Verdict
+from .witness import witness_distance
+
+WELL_WITHIN = 0.5  # of the noise: closer than this, a witness need not be looked for any further
+ASSUMED = "This rests on the assumption that what may be on the unit circle, given the noise, is on it"
+WITNESS = "; a matrix {distance:.1e} from this one, less than the noise, has it there."
+TOO_FAR = (
+    "Each of these could be on the unit circle, which would make it {case}, but for all at once the nearest matrix "
+    "found is {distance:.1e} away, further than the noise."
+)
 
 
 def assemble(
@@ -28,8 +37,13 @@ def assemble(
     notes: list[str],
     noise: float,
     escaped: bool,
+    believed: float,
+    dropped: float,
 ) -> Verdict:
-    """Put the clusters' findings together."""
+    """Put the clusters' findings together; what may be on the circle must be able to be there all at once.
+
+    `believed` is the noise as a norm, `dropped` the norm of what was already taken off A to make it normal.
+    """
     n, real = T.shape[0], conjugate is not None
     kinds = {f.kind for f in findings}
     case: Case
@@ -42,6 +56,13 @@ def assemble(
     else:
         case = "fixed-point" if "fixed" in kinds else "origin"
     on_circle = [f for f in findings if f.kind in ("fixed", "flipping", "rotating", "torus")]
+    distance = 0.0 if case == "origin" or escaped or "outside" in kinds else None
+    if case in ("fixed-point", "invariant-set"):
+        both = [_mirrored(f.block, conjugate) for f in on_circle]
+        distance = float(np.hypot(dropped, witness_distance(on_circle, both, WELL_WITHIN * believed)))
+        if distance > believed:
+            case, notes = "undecided", [*notes, TOO_FAR.format(case=case, distance=distance)]
+            distance = None
     fixed = tuple(i for f in findings if f.kind == "fixed" for i in f.block.indices)
     flipping = tuple(i for f in findings if f.kind == "flipping" for i in f.block.indices)
     rotating = tuple(r for f in findings if f.kind in ("rotating", "torus") for r in _rotations(f, T, conjugate))
@@ -53,11 +74,11 @@ def assemble(
     bounded = case in ("origin", "fixed-point", "invariant-set")
     if real:
         rotation, cesaro = np.real(rotation), np.real(cesaro)
-    assumption = (
-        "This rests on the assumption that what may be on the unit circle, given the noise, is on it."
-        if case in ("fixed-point", "invariant-set") or (case == "divergent" and not (escaped or "outside" in kinds))
-        else ""
-    )
+    assumption = ""
+    if distance:
+        assumption = ASSUMED + WITNESS.format(distance=distance)
+    elif case in ("fixed-point", "invariant-set") or (case == "divergent" and distance is None):
+        assumption = ASSUMED + "."
     reasons = [
         *notes,
         *dict.fromkeys(f"{f.reason[0].upper()}{f.reason[1:]}." for f in findings if _telling(f, case)),
@@ -67,6 +88,8 @@ def assemble(
         case=case,
         certain=case == "origin" or escaped or "outside" in kinds,
         noise=noise,
+        distance=None if distance is None else distance * noise / believed if believed else 0.0,
+        snapped=tuple(_snap(f, conjugate) for f in findings if f.kind not in ("inside", "outside", "unclear")),
         eigenvalues=np.diag(T).copy(),
         fixed=fixed,
         flipping=flipping,
@@ -80,6 +103,12 @@ def assemble(
         reasons=tuple(r for r in reasons if r),
         _terms=(T, Q, conjugate, tuple(findings)),
     )
+
+
+def _snap(f: Finding, conjugate: NDArray[np.intp] | None) -> Snap:
+    w = np.diag(f.block.B)
+    off = float(np.abs(np.abs(w) - 1).max()) if f.kind == "torus" else abs(f.block.mean - f.eigenvalue)
+    return Snap(_projector(f, conjugate).indices, f.block.mean, f.eigenvalue, off, f.error)
 
 
 def _sum_of_products(terms: list[Propagator], mu: Sequence[complex], n: int) -> NDArray:

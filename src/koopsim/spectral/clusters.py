@@ -19,7 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import rsf2csf, schur
 
-from .resolvent import LAPACK, Complex, smallest_singular_values
+from .eigenpair import eigenpair
+from .resolvent import DENSE, LAPACK, Complex
+from .separation import separation
 
 ISOLATION = 6.0  # 4 by the theorem; the rest is for sep, which is an estimate for large blocks
 TRIALS = 10  # sizes tried while a cluster grows
@@ -75,7 +77,7 @@ def schur_form(A: NDArray) -> tuple[Complex, Complex, NDArray[np.intp] | None]:
 
 
 def extract(T: Complex, Q: Complex, indices: tuple[int, ...]) -> Block:
-    """Reorder the chosen eigenvalues to the front and decouple them from the rest."""
+    """The chosen eigenvalues, decoupled from the rest."""
     n, k = T.shape[0], len(indices)
     if k == n:
         return Block(indices, Q, Q.conj().T, T, 1.0, np.inf)
@@ -84,6 +86,18 @@ def extract(T: Complex, Q: Complex, indices: tuple[int, ...]) -> Block:
         gap = float(np.abs(w[chosen, None] - w[None, ~chosen]).min())
         V = Q[:, chosen]
         return Block(indices, V, V.conj().T, np.diag(w[chosen]), 1.0, gap)
+    if k == 1 and n > DENSE:
+        i = indices[0]
+        x, y, norm, sep = eigenpair(T, i)
+        if np.isinf(norm):
+            x = y = np.eye(n)[i]
+        return Block(indices, (Q @ x)[:, None], (y @ Q.conj().T)[None, :], T[i : i + 1, i : i + 1], norm, sep)
+    return reordered(T, Q, indices)
+
+
+def reordered(T: Complex, Q: Complex, indices: tuple[int, ...]) -> Block:
+    """The same by LAPACK trsen and a Sylvester equation, for any number of eigenvalues."""
+    n, k = T.shape[0], len(indices)
     select = np.zeros(n, dtype=np.int32)
     select[list(indices)] = 1
     T, Q, _, _, _, _, info = LAPACK.ztrsen(select, T, Q, job="N")
@@ -101,30 +115,6 @@ def extract(T: Complex, Q: Complex, indices: tuple[int, ...]) -> Block:
     W = (Q[:, :k] - Q[:, k:] @ R.conj().T).conj().T
     norm = float(np.sqrt(1.0 + np.linalg.norm(R, 2) ** 2))
     return Block(indices, Q[:, :k], W, T11, norm, separation(T11, T22))
-
-
-def separation(T11: Complex, T22: Complex) -> float:
-    """sep(T11, T22): the smallest singular value of X -> T11 X - X T22."""
-    k, rest = T11.shape[0], T22.shape[0]
-    if k == 1:
-        return float(smallest_singular_values(T22, T11.ravel())[0])
-    if k * rest <= 64:
-        operator = np.kron(np.eye(rest), T11) - np.kron(T22.T, np.eye(k))
-        return float(np.linalg.svd(operator, compute_uv=False)[-1])
-    X = np.exp(1j * np.arange(k * rest) ** 2).reshape(k, rest) / np.sqrt(k * rest)
-    growth = 0.0
-    for _ in range(12):  # power iteration on the inverse operator and its adjoint
-        Y, s1, _ = LAPACK.ztrsyl(T11, T22, X, trana="C", tranb="C", isgn=-1)
-        if s1 < 1e-150:
-            return 0.0
-        Z, s2, _ = LAPACK.ztrsyl(T11, T22, Y / s1, isgn=-1)
-        if s2 < 1e-150 or not 0.0 < (size := float(np.linalg.norm(Z) / s2)) < 1e150:
-            return 0.0
-        before, growth = growth, np.sqrt(size)
-        X = Z / s2 / size
-        if abs(growth - before) <= 1e-2 * growth:
-            break
-    return 1.0 / growth
 
 
 def isolate(T: Complex, Q: Complex, delta: float, seed: tuple[int, ...], conjugate: NDArray[np.intp] | None) -> Block:

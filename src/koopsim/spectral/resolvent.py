@@ -15,6 +15,7 @@ complex Schur form T.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,17 @@ Complex = NDArray[Any]  # complex128; NumPy's stubs lose track of it
 LAPACK: Any = _lapack  # built at import: no stubs
 
 DENSE = 48  # up to this order an SVD of the whole stack is cheaper than inverse iteration
-BUDGET = 4000  # evaluations of sigma_min for one circle
+BUDGET = 4000  # evaluations of sigma_min for one circle, small matrices
+BUDGET_LARGE = 1500  # large ones
+ALLOWANCE = 4000  # large ones, for all circles of one matrix together: seconds at 500 x 500
 CROWDED = 20.0  # out of budget, a large matrix must clear the level by this factor instead
+
+
+@dataclass
+class Allowance:
+    """What is left to spend on the circles of one large matrix. Spent, no more of them are called clear."""
+
+    left: int = ALLOWANCE
 
 
 def smallest_singular_values(T: Complex, z: Complex) -> NDArray[Any]:
@@ -57,24 +67,31 @@ def _inverse_iteration(T: Complex, z: complex, steps: int = 12) -> float:
     return 1.0 / growth
 
 
-def clear_of_circle(T: Complex, radius: float, level: float, *, half: bool = False) -> bool:
+def clear_of_circle(
+    T: Complex, radius: float, level: float, *, half: bool = False, allowance: Allowance | None = None
+) -> bool:
     """Whether sigma_min(T - z I) > level all along |z| = radius; `half`: the spectrum is symmetric."""
+    allowance = allowance or Allowance()
     arc = np.pi if half else 2 * np.pi
     moduli, angles = np.abs(np.diag(T)), np.angle(np.diag(T))
     if T.shape[0] <= 1:
         return bool(np.all(np.abs(moduli - radius) > level))
-    near = np.argsort(np.abs(moduli - radius))[:8]
+    dense = T.shape[0] <= DENSE
+    near = np.argsort(np.abs(moduli - radius))[: 8 if dense else 32]
     probes = radius * np.exp(1j * np.r_[0.0, np.pi, angles[near]])  # where it fails if it fails: look here first
     if smallest_singular_values(T, probes).min() <= level:
         return False
-    dense = T.shape[0] <= DENSE
     pieces = 16
     h = np.full(pieces, arc / pieces / 2)
     mid = (2 * np.arange(pieces) + 1) * arc / pieces / 2
     spent, lowest = 0, np.inf
     while mid.size:
         spent += mid.size
-        if spent > BUDGET or h[0] < 1e-15:
+        if not dense:
+            allowance.left -= mid.size
+            if allowance.left < 0:
+                return False
+        if spent > (BUDGET if dense else BUDGET_LARGE) or h[0] < 1e-15:
             return not dense and lowest > CROWDED * level
         z = radius * np.exp(1j * mid)
         if dense:

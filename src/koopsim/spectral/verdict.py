@@ -41,6 +41,16 @@ class Rotation(NamedTuple):
     angle: float
 
 
+class Snap(NamedTuple):
+    """Eigenvalues taken to be on the unit circle because the noise allows it. They may be off it by `error`."""
+
+    indices: tuple[int, ...]
+    eigenvalue: complex  # as computed: the mean, for several
+    taken: complex  # what it is taken to be
+    distance: float  # between the two
+    error: float  # how far the noise can move it
+
+
 class JordanBlock(NamedTuple):
     """A defective eigenvalue on the unit circle: powers of A grow like l^(size - 1)."""
 
@@ -79,7 +89,9 @@ class Verdict:
     case: Case
     certain: bool  # True: holds for every matrix within the noise. False: rests on the assumption in `reasons`
     noise: float
+    distance: float | None  # relative: a matrix this close has this verdict exactly; None where none was looked for
     eigenvalues: Complex
+    snapped: tuple[Snap, ...]  # what was taken to be on the unit circle; empty where the verdict is certain
     fixed: tuple[int, ...]
     flipping: tuple[int, ...]
     rotating: tuple[Rotation, ...]
@@ -182,6 +194,17 @@ class Verdict:
             "case": self.case,
             "certain": self.certain,
             "noise": self.noise,
+            "distance": self.distance,
+            "snapped": [
+                {
+                    "indices": list(s.indices),
+                    "eigenvalue": number(s.eigenvalue),
+                    "taken": number(s.taken),
+                    "distance": s.distance,
+                    "error": s.error,
+                }
+                for s in self.snapped
+            ],
             "period": self.period,
             "constant": self.constant,
             "eigenvalues": [number(z) for z in self.eigenvalues],

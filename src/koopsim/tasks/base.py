@@ -4,6 +4,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from koopsim.config import Recipe
+
 Split = tuple[Tensor, Tensor]  # inputs and targets, sample by sample along the first axis
 
 
@@ -17,7 +19,11 @@ class Task(Protocol):
         """'train', 'valid', 'train+valid' or 'test'."""
         ...
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def inputs(self, x: Tensor, recipe: Recipe | None = None, draws: Tensor | None = None) -> Tensor:
+        """Rows of a split as the model sees them; in training with the recipe's augmentation, from `draws`."""
+        ...
+
+    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The scalar that is minimised."""
         ...
 

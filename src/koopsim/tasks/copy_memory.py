@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from koopsim.config import CopyMemoryConfig
+from koopsim.config import CopyMemoryConfig, Recipe
 from koopsim.errors import KoopsimError
 from koopsim.tasks.base import Split
 
@@ -61,8 +61,11 @@ class CopyMemory:
             raise KoopsimError(f"Copy memory has no split {name!r}; expected one of {', '.join(parts)}.")
         return self.x[parts[name]], self.y[parts[name]]
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+    def inputs(self, x: Tensor, recipe: Recipe | None = None, draws: Tensor | None = None) -> Tensor:
+        return x
+
+    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), label_smoothing=smoothing)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:

@@ -8,6 +8,7 @@ does not know of are dropped and written again.
 """
 
 import contextlib
+import functools
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -15,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from koopsim.config import Run, to_dict
+from koopsim.config import ImageRegressionConfig, Run, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.models import build
 from koopsim.nn import count_parameters
@@ -48,15 +49,23 @@ def pick_device(name: str = "auto") -> torch.device:
     return device
 
 
-def prepare(run: Run, device: torch.device, capture: bool | None = None, compile: bool = False) -> tuple[Task, Trainer]:
-    """The task with its data on the device, and a trainer at the first step."""
+def prepare(
+    run: Run, device: torch.device, capture: bool | None = None, compile: bool = False, task: Task | None = None
+) -> tuple[Task, Trainer]:
+    """The task with its data on the device, and a trainer at the first step. A `task` at hand is used again."""
     torch.manual_seed(run.seed)
     model = build(run.model).to(device, torch.float64 if run.precision == "float64" else torch.float32)
     torch.set_float32_matmul_precision("high" if run.precision == "tf32" else "highest")
-    task = build_task(run.task, device)
+    task = build_task(run.task, device) if task is None else task
+    torch.backends.cudnn.benchmark = True  # convolutions: the first steps try out which kernels are fastest
     autocast = torch.bfloat16 if run.precision == "bf16" else None
     capture = device.type == "cuda" if capture is None else capture
-    trainer = Trainer(model, task.loss, task.split(run.data), run.recipe, run.seed, autocast, capture, compile)
+    loss = functools.partial(task.loss, smoothing=run.recipe.label_smoothing)
+
+    def inputs(x: Tensor, draws: Tensor | None) -> Tensor:
+        return task.inputs(x, run.recipe, draws)
+
+    trainer = Trainer(model, loss, task.split(run.train_on), run.recipe, run.seed, autocast, capture, compile, inputs)
     return task, trainer
 
 
@@ -68,9 +77,14 @@ def train(
     resume: bool = False,
     capture: bool | None = None,
     listen: Listener = lambda event: None,
+    task: Task | None = None,
 ) -> dict[str, Any]:
     """Train `run` in `directory` and return its result; `listen` hears of progress and of each epoch."""
-    task, trainer = prepare(run, device, capture)
+    if isinstance(run.task, ImageRegressionConfig):  # many networks at once
+        from koopsim.train.pictures import train_pictures
+
+        return train_pictures(run, directory, name, device, resume, capture, listen)
+    task, trainer = prepare(run, device, capture, task=task)
     position = Position()
     if resume and directory.checkpoint_file.exists():
         position = load_checkpoint(directory.checkpoint_file, trainer)
@@ -99,6 +113,7 @@ def _epoch(
     """Train to the end of the current epoch, then write its line and its checkpoint."""
     if position.step == 0:
         trainer.start_epoch(position.epoch)
+        trainer.tune()
     saved, chunk = time.monotonic(), 1
     while position.step < trainer.steps_per_epoch:
         last = min(position.step + chunk, trainer.steps_per_epoch)
@@ -148,19 +163,19 @@ def _metrics(run: Run, task: Task, trainer: Trainer, position: Position) -> dict
         "train_loss": float(trainer.losses.double().mean()),
     }
     line |= {name: float(total) / trainer.steps_per_epoch for name, total in trainer.diagnostics.items()}
-    if run.data == "train":
-        line |= {f"valid_{key}": value for key, value in task.evaluate(trainer.model, "valid").items()}
+    if run.train_on == "train":
+        line |= {f"valid_{key}": value for key, value in task.evaluate(trainer.result(), "valid").items()}
     return line
 
 
 def _result(
     run: Run, name: str, task: Task, trainer: Trainer, position: Position, directory: RunDirectory
 ) -> dict[str, Any]:
-    evaluated = "test" if run.data == "train+valid" else "valid"
+    evaluated = "test" if run.train_on == "train+valid" else "valid"
     return {
         "name": name,
         "parameters": count_parameters(trainer.model),
-        evaluated: task.evaluate(trainer.model, evaluated),
+        evaluated: task.evaluate(trainer.result(), evaluated),
         "train_seconds": position.seconds,
         "milliseconds_per_step": 1e3 * position.seconds / trainer.steps,
         "steps": trainer.steps,
@@ -197,6 +212,10 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
     """The trained model of a run directory, in eval mode."""
     directory = RunDirectory(path)
     _, run = directory.read_config()
+    if isinstance(run.task, ImageRegressionConfig):  # a list of networks, one a picture
+        from koopsim.train.pictures import load_pictures
+
+        return load_pictures(run, directory, device)
     model = build(run.model)
     load_model(directory.checkpoint_file, model)
     dtype = torch.float64 if run.precision == "float64" else torch.float32

@@ -50,7 +50,7 @@ def _onecycle_knots(epochs: int) -> list[float]:
 
 
 def adam_table(recipe: Recipe, steps_per_epoch: int) -> NDArray[np.float64]:
-    """(steps, 3): lr / (1 - beta1^t), sqrt(1 - beta2^t) and 1 - beta1, the scalars of Adam's update at step t."""
+    """(steps, 4): lr / (1 - beta1^t), sqrt(1 - beta2^t), 1 - beta1 and lr * weight decay, for the update at step t."""
     lr, beta1 = learning_rates(recipe, steps_per_epoch)
     t = np.arange(1, len(lr) + 1)
-    return np.stack([lr / (1 - beta1**t), np.sqrt(1 - BETA2**t), 1 - beta1], axis=1)
+    return np.stack([lr / (1 - beta1**t), np.sqrt(1 - BETA2**t), 1 - beta1, lr * recipe.weight_decay], axis=1)

@@ -32,6 +32,9 @@ def save_checkpoint(path: Path, trainer: Trainer, position: Position) -> None:
     """Write the state of a run, atomically."""
     tensors = {f"model.{name}": t for name, t in trainer.model.state_dict().items()}
     tensors |= {"adam.mean": trainer.adam.mean, "adam.square": trainer.adam.square, "epoch.losses": trainer.losses}
+    tensors |= {f"averaged.{name}": t for name, t in trainer.averaged.items()}
+    if trainer.averaged:
+        tensors |= {f"result.{name}": t for name, t in trainer.result().state_dict().items()}
     tensors |= {f"epoch.diagnostics.{name}": t for name, t in trainer.diagnostics.items()}
     tensors["random.cpu"] = torch.get_rng_state()
     if trainer.device.type == "cuda":
@@ -47,6 +50,8 @@ def load_checkpoint(path: Path, trainer: Trainer) -> Position:
     with torch.no_grad():
         trainer.adam.mean.copy_(tensors["adam.mean"])
         trainer.adam.square.copy_(tensors["adam.square"])
+        for name, average in trainer.averaged.items():
+            average.copy_(tensors[f"averaged.{name}"])
         trainer.start_epoch(position.epoch)
         trainer.losses.copy_(tensors["epoch.losses"])
     for name, value in tensors.items():
@@ -61,9 +66,20 @@ def load_checkpoint(path: Path, trainer: Trainer) -> Position:
 
 
 def load_model(path: Path, model: nn.Module) -> None:
-    """The weights of a checkpoint into a model."""
+    """The weights of a checkpoint into a model: their average, where one was kept."""
     tensors, _ = _read(path)
+    averaged = {f"model.{n.removeprefix('result.')}": t for n, t in tensors.items() if n.startswith("result.")}
+    tensors |= averaged
     load_weights(model, tensors, path)
+
+
+def keep_model_only(path: Path) -> None:
+    """Drop from a finished run's checkpoint all that only a resumed one would need: a third of it is left."""
+    tensors, position = _read(path)
+    results = {n.removeprefix("result."): t for n, t in tensors.items() if n.startswith("result.")}
+    models = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+    kept = {f"model.{name}": t for name, t in (results or models).items()}
+    write_atomically(path, save(kept, metadata={"position": json.dumps(asdict(position))}))
 
 
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

@@ -1,18 +1,20 @@
 """One optimiser step, and the same step captured in a CUDA graph.
 
-    loss(model(x), y) -> gradient -> clip -> Adam                clip after backward
+    loss(model(inputs(x)), y) -> gradient -> clip -> Adam -> average      clip after backward
 
-The step takes nothing from the host: the data, the shuffled order, the schedule's table and the counters all
-live on the device. Run as it stands it is the readable twin; on CUDA it is captured once for each batch
-size and replayed, which takes the host out of the loop.
+The step takes nothing from the host: the data, the shuffled order, the numbers that augmentation goes by, the
+schedule's table and the counters all live on the device. Run as it stands it is the readable twin; on CUDA it is
+captured once for each batch size and replayed, which takes the host out of the loop.
 """
 
+import copy
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from koopsim.config import Recipe
+from koopsim.tasks.augment import DRAWS
 from koopsim.tasks.base import Split
 from koopsim.train.adam import Adam
 from koopsim.train.schedule import adam_table
@@ -24,6 +26,7 @@ WARM_UP = 3  # steps before a capture, so that libraries have chosen their kerne
 class Trainer:
     """Steps a model through epochs of a data set.
 
+    inputs   (rows, draws) -> what the model sees; draws is (B, DRAWS) in [0, 1), for augmentation
     capture  replay the step from a CUDA graph;   compile  let torch.compile fuse the model's small kernels
     """
 
@@ -37,17 +40,21 @@ class Trainer:
         autocast: torch.dtype | None = None,
         capture: bool = False,
         compile: bool = False,
+        inputs: Callable[[Tensor, Tensor | None], Tensor] = lambda x, draws: x,
     ):
         self.model, self.loss, self.recipe, self.seed = model, loss, recipe, seed
         self.forward = torch.compile(model, dynamic=False) if compile else model
         self.x, self.y = data
+        self.inputs = inputs
         self.device, self.autocast = self.x.device, autocast
         self.size = min(recipe.batch_size, len(self.x))
         self.steps_per_epoch = -(-len(self.x) // self.size)
-        self.adam = Adam(model.parameters(), recipe.eps, recipe.clip_norm)
+        self.adam = Adam(model.parameters(), recipe.eps, recipe.clip_norm, recipe.weight_decay > 0)
+        self.averaged = self._float_state() if recipe.average else {}
         dtype = self.adam.flat.dtype
         self.table = torch.as_tensor(adam_table(recipe, self.steps_per_epoch), dtype=dtype, device=self.device)
         self.order = torch.empty(len(self.x), dtype=torch.int64, device=self.device)
+        self.draws = torch.empty(len(self.x), DRAWS, device=self.device) if recipe.augments else None
         self.offsets = torch.arange(self.size, device=self.device)
         self.counters = torch.zeros(2, dtype=torch.int64, device=self.device)  # step of the run, step of the epoch
         self.losses = torch.zeros(self.steps_per_epoch, dtype=dtype, device=self.device)
@@ -65,22 +72,64 @@ class Trainer:
         """Shuffle on the device. The order depends on seed and epoch alone, so a resumed run needs no history."""
         generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + epoch)
         torch.randperm(len(self.x), generator=generator, device=self.device, out=self.order)
+        if self.draws is not None:
+            self.draws.uniform_(generator=generator)
         self.counters[1] = 0
         self.losses.zero_()
         for total in self.diagnostics.values():
             total.zero_()
 
+    def tune(self) -> None:
+        """Let a model that has settings besides its weights choose them by the epoch's first batch."""
+        chosen: Callable[[Tensor], None] | None = getattr(self.model, "start_epoch", None)
+        if chosen is not None:
+            rows = self.order[: self.size]
+            draws = None if self.draws is None else self.draws[rows]
+            chosen(self.inputs(self.x[rows], draws))
+
     def step(self, size: int) -> None:
         """The next `size` samples of the order: one update. The readable twin of its captured form."""
         step, position = self.counters[:1], self.counters[1:]  # of length 1: a scalar index would ask the host
         rows = self.order.index_select(0, position * self.size + self.offsets[:size])
+        draws = None if self.draws is None else self.draws.index_select(0, rows)
+        x = self.inputs(self.x.index_select(0, rows), draws)
         with torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None):
-            loss = self.loss(self.forward(self.x.index_select(0, rows)), self.y.index_select(0, rows))
+            loss = self.loss(self.forward(x), self.y.index_select(0, rows))
         gradient = self.adam.gradient(loss)
         self.adam.update(gradient, self.table.index_select(0, step)[0])
+        self._average()
         self.losses.index_copy_(0, position, loss.detach().reshape(1).to(self.losses.dtype))
         self._add_diagnostics()
         self.counters.add_(1)
+
+    def _float_state(self) -> dict[str, Tensor]:
+        """A copy of what an average is taken of: the flat parameters, and buffers such as running statistics."""
+        buffers = {name: t.clone() for name, t in self.model.named_buffers() if t.is_floating_point()}
+        return {"parameters": self.adam.flat.clone()} | buffers
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """a <- a + (1 - decay) (w - a)"""
+        if self.averaged:
+            now = {"parameters": self.adam.flat} | dict(self.model.named_buffers())
+            torch._foreach_lerp_(
+                list(self.averaged.values()), [now[name] for name in self.averaged], 1 - self.recipe.average
+            )
+
+    def result(self) -> nn.Module:
+        """The model to be judged: the trained one, or its average where the recipe asks for one."""
+        if not self.averaged:
+            return self.model
+        model, start = copy.deepcopy(self.model), 0
+        flat = self.averaged["parameters"]
+        with torch.no_grad():
+            for p in (p for p in model.parameters() if p.requires_grad):
+                p.copy_(flat[start : start + p.numel()].view_as(p))
+                start += p.numel()
+            for name, buffer in model.named_buffers():
+                if name in self.averaged:
+                    buffer.copy_(self.averaged[name])
+        return model
 
     def _add_diagnostics(self) -> None:
         """Sum up what the model says of the step just taken, such as a solver's share of unconverged samples."""
@@ -135,6 +184,7 @@ class Trainer:
         own = {"flat": self.adam.flat, "mean": self.adam.mean, "square": self.adam.square}
         own |= {"counters": self.counters, "losses": self.losses}
         buffers = {f"buffer.{name}": t for name, t in self.model.named_buffers()}
+        own |= {f"averaged.{name}": t for name, t in self.averaged.items()}
         return own | buffers | {f"diagnostics.{name}": t for name, t in self.diagnostics.items()}
 
     @torch.no_grad()

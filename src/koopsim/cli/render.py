@@ -1,0 +1,84 @@
+"""koopsim render: the picture that a network is, at any size."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from koopsim.cli import parse
+from koopsim.errors import KoopsimError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Draw a network of 'koopsim fit' at any resolution, band by band, so that memory stays small."""
+
+    model: Annotated[Path, tyro.conf.Positional]
+    """network.safetensors, or the folder it is in."""
+    out: Path = Path("rendered.png")
+    """The PNG to write."""
+    size: str | None = None
+    """WIDTHxHEIGHT, or one number for the longer side; by default the size the picture had."""
+    region: str = "0,0,1,1"
+    """LEFT,TOP,RIGHT,BOTTOM as fractions of the picture."""
+    overwrite: bool = False
+    """Replace --out where it exists."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
+    json: bool = False
+    """Print what was written as JSON on standard output."""
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse(Arguments, argv, "render")
+    region = read_region(arguments.region)
+    if arguments.out.exists() and not arguments.overwrite:
+        raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
+    if not arguments.out.parent.is_dir():
+        raise KoopsimError(f"There is no folder {arguments.out.parent} to write {arguments.out.name} into.")
+    from koopsim.pictures.png import write_png
+    from koopsim.train import pick_device
+    from koopsim.train.network_file import bands, load_network
+
+    device = pick_device(arguments.device)
+    model, info = load_network(arguments.model, device)
+    shape = ((region[2] - region[0]) * info.width, (region[3] - region[1]) * info.height)
+    width, height = read_size(arguments.size, shape)
+    try:
+        drawn = bands(model, info, width, height, region)
+        write_png(arguments.out, width, height, info.channels, info.bits, drawn)
+    except OSError as error:
+        raise KoopsimError(f"Cannot write {arguments.out}: {error.strerror}.") from error
+    if arguments.json:
+        written = {"file": str(arguments.out), "width": width, "height": height, "region": list(region)}
+        print(json.dumps(written | {"channels": info.channels, "bits": info.bits}, indent=2))
+    else:
+        print(f"{arguments.out}: {info.name}, {width} x {height}, {info.channels} channels of {info.bits} bits")
+    return 0
+
+
+def read_size(text: str | None, natural: tuple[float, float]) -> tuple[int, int]:
+    """'800x600', or '800' for the longer side of a region whose own size is `natural`."""
+    if text is None:
+        return max(1, round(natural[0])), max(1, round(natural[1]))
+    found = re.fullmatch(r"(\d+)(?:[xX](\d+))?", text.strip())
+    if not found or int(found[1]) == 0 or (found[2] and int(found[2]) == 0):
+        raise KoopsimError(f"--size is {text!r}; expected WIDTHxHEIGHT such as 2048x1024, or one positive number.")
+    if found[2]:
+        return int(found[1]), int(found[2])
+    scale = int(found[1]) / max(natural)
+    return max(1, round(natural[0] * scale)), max(1, round(natural[1] * scale))
+
+
+def read_region(text: str) -> tuple[float, float, float, float]:
+    """'0.25,0.25,0.5,0.5' -> four numbers, left before right and top before bottom."""
+    try:
+        left, top, right, bottom = (float(part) for part in text.split(","))
+    except ValueError:
+        raise KoopsimError(f"--region is {text!r}; expected LEFT,TOP,RIGHT,BOTTOM such as 0,0,0.5,0.5.") from None
+    if not (0 <= left < right <= 1 and 0 <= top < bottom <= 1):
+        raise KoopsimError(f"--region is {text!r}; fractions lie in [0, 1], left before right and top before bottom.")
+    return left, top, right, bottom

@@ -1,0 +1,21 @@
+"""Scikit-learn's handwritten digits, 8 x 8: real pictures that need no download.
+
+pixel = round(ink * 255 / 16), ink in 0..16        1437 for training, 360 for testing, stratified
+"""
+
+import numpy as np
+
+from koopsim.datasets.images import Images, stratified_split
+
+COUNTS = {"train": 1437, "test": 360}
+
+
+def digits() -> Images:
+    """All 1797 digits, always split the same way."""
+    from sklearn.datasets import load_digits
+
+    ink, labels = load_digits(return_X_y=True)
+    x = np.rint(np.asarray(ink) * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    y = np.asarray(labels).astype(np.int64)
+    train, test = stratified_split(y, COUNTS["test"], seed=0)
+    return Images("digits", (x[train], y[train]), (x[test], y[test]), tuple("0123456789"))

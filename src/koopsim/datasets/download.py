@@ -1,0 +1,140 @@
+"""One file from the first mirror that gives it whole: resumed, checked, then renamed into place.
+
+target.part  grows by Range requests, over retries, mirrors and restarts
+target       appears only when the md5 of target.part is the published one
+"""
+
+import hashlib
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http.client import HTTPException, IncompleteRead
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from koopsim.datasets.cache import Listener, silence
+from koopsim.errors import KoopsimError
+
+_CHUNK = 2**16
+_TEMPORARY = {408, 425, 429}  # and every 5xx
+
+
+@dataclass(frozen=True)
+class Patience:
+    """When to give up on a mirror."""
+
+    timeout: float = 20.0  # seconds without a byte
+    attempts: int = 4  # rounds over the mirrors in which nothing new arrived
+    pause: float = 1.0  # seconds before the second round; doubled before each one after
+
+
+class DownloadFailed(KoopsimError):
+    """No mirror gave the file."""
+
+
+class _Problem(Exception):
+    def __init__(self, why: str, again: bool):
+        super().__init__(why)
+        self.again = again  # whether asking the same mirror again may help
+
+
+def download(
+    urls: Sequence[str],
+    target: Path,
+    md5: str,
+    size: int,
+    listen: Listener = silence,
+    patience: Patience | None = None,
+) -> None:
+    """Bring `target`, whose md5 is known, from the first of `urls` that works. `size` need not be exact."""
+    patience = patience or Patience()
+    part = target.with_name(target.name + ".part")
+    problems: dict[str, str] = {}
+    lies = dict.fromkeys(urls, 0)
+    fruitless = 0
+    while fruitless < patience.attempts:
+        before, again = _size(part), False
+        for url in urls:
+            if lies[url] == 2:  # once may be the fault of an old .part, or of another mirror's bytes in it
+                continue
+            try:
+                _fetch(url, part, 2 * size, patience.timeout, listen)
+                if md5_of(part) == md5:
+                    os.replace(part, target)
+                    return
+                part.unlink()
+                lies[url] += 1
+                raise _Problem("sent other bytes than the published checksum says", again=lies[url] < 2)
+            except _Problem as problem:
+                problems[url] = str(problem)
+                again = again or problem.again
+                listen({"event": "problem", "file": target.name, "from": _host(url), "why": str(problem)})
+        if not again:
+            break
+        fruitless = 0 if _size(part) > before else fruitless + 1
+        if fruitless < patience.attempts:
+            time.sleep(patience.pause * 2**fruitless)
+    reasons = "; ".join(f"{_host(url)} {why}" for url, why in problems.items())
+    raise DownloadFailed(f"Cannot download {target.name}: {reasons}.")
+
+
+def md5_of(path: Path) -> str:
+    """The md5 of a file, as a checksum against accidents."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _fetch(url: str, part: Path, limit: int, timeout: float, listen: Listener) -> None:
+    """Go on with `part` where it ends; returns when the server has nothing more to send."""
+    start = _size(part)
+    headers = {"User-Agent": "koopsim"} | ({"Range": f"bytes={start}-"} if start else {})
+    try:
+        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and start:
+            return  # all of it is here already, or too much: the checksum decides
+        raise _Problem(f"answered {error.code}", error.code in _TEMPORARY or error.code >= 500) from error
+    except urllib.error.URLError as error:
+        raise _Problem(f"cannot be reached ({error.reason})", again=False) from error
+    except (OSError, HTTPException) as error:
+        raise _Problem(f"did not answer ({error or type(error).__name__})", again=True) from error
+    with answer:
+        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
+        if answer.status == 206 and not resumed:
+            part.unlink(missing_ok=True)
+            raise _Problem("sent another part of the file than was asked for", again=True)
+        done = start if resumed else 0  # a server that ignores Range begins again, and so does the file
+        length = answer.headers.get("Content-Length", "")
+        total = done + int(length) if length.isdigit() else None
+        with part.open("ab" if resumed else "wb") as file:
+            while True:
+                try:
+                    chunk = answer.read(_CHUNK)
+                except IncompleteRead as error:
+                    file.write(error.partial)
+                    raise _Problem(
+                        f"cut the connection after {done + len(error.partial):,} bytes", again=True
+                    ) from error
+                except (OSError, HTTPException) as error:
+                    raise _Problem(f"went silent after {done:,} bytes ({error})", again=True) from error
+                if not chunk:
+                    break
+                file.write(chunk)
+                done += len(chunk)
+                if done > limit:
+                    break
+                listen({"event": "download", "file": part.stem, "from": _host(url), "done": done, "total": total})
+    if total is not None and done < total:
+        raise _Problem(f"cut the connection after {done:,} of {total:,} bytes", again=True)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc

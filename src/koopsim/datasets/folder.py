@@ -1,0 +1,123 @@
+"""Your own pictures: DIR/class/name.png, or DIR/train/class/name.png and DIR/test/class/name.png.
+
+Without train and test, a fifth of each class is set aside for testing, always the same for the same files.
+All grey: one channel; else three, transparency laid on white. Pictures of another size than the most common
+one are scaled to cover it and cropped around the centre, and a warning says how many.
+"""
+
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from koopsim.datasets.images import Images
+from koopsim.datasets.npz import split_in_two
+from koopsim.errors import KoopsimError
+
+_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+_GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
+_MOST = 2**33  # bytes of decoded pictures; more would fill a laptop's memory before the first step
+
+
+def read_folder(path: Path) -> Images:
+    """The pictures under `path`."""
+    inside = _folders(path)
+    if {"train", "test"} <= inside.keys():
+        if others := sorted(inside.keys() - {"train", "test"}):
+            raise KoopsimError(
+                f"{path} has train/ and test/ but also {others[0]}/: move it away, or its classes into train/ "
+                "(a validation set is split off train/ anyway)."
+            )
+        train, test = (_pictures(_folders(inside[split]), inside[split]) for split in ("train", "test"))
+    else:
+        train, test = _pictures(inside, path), {}
+    classes = tuple(sorted(train))
+    if strange := sorted(test.keys() - train.keys()):
+        raise KoopsimError(f"{path}/test has the class {strange[0]!r} but {path}/train has not; training needs it too.")
+    files = [file for split in (train, test) for name in classes for file in split.get(name, [])]
+    labels = [classes.index(name) for split in (train, test) for name in classes for _ in split.get(name, [])]
+    x, y = _decode_all(files, path), np.array(labels, np.int64)
+    if not test:
+        return split_in_two(str(path), x, y, classes)
+    cut = sum(map(len, train.values()))
+    return Images(str(path), (x[:cut], y[:cut]), (x[cut:], y[cut:]), classes)
+
+
+def _folders(path: Path) -> dict[str, Path]:
+    return {p.name: p for p in sorted(path.iterdir()) if p.is_dir() and not p.name.startswith((".", "__"))}
+
+
+def _pictures(classes: dict[str, Path], path: Path) -> dict[str, list[Path]]:
+    """The picture files of each class, in an order that does not depend on the file system."""
+    if not classes:
+        raise KoopsimError(f"{path} has no folders; expected one a class, each with its pictures: {path}/cat/1.png.")
+    found = {}
+    for name, folder in classes.items():
+        files = (f for f in folder.rglob("*") if f.suffix.lower() in _ENDINGS and not f.name.startswith("."))
+        found[name] = sorted((f for f in files if f.is_file()), key=lambda f: f.relative_to(folder).as_posix())
+        if not found[name]:
+            raise KoopsimError(f"{folder} has no pictures; expected some of {', '.join(sorted(_ENDINGS))}.")
+    return found
+
+
+def _decode_all(files: list[Path], path: Path) -> np.ndarray:
+    """(n, channels, height, width), all of the most common size; the smallest of several as common."""
+    looks = [_look(file) for file in files]
+    channels = 1 if all(mode in _GREY for mode, _ in looks) else 3
+    sizes = Counter(size for _, size in looks)
+    size = min(sizes, key=lambda s: (-sizes[s], s[0] * s[1], s))
+    needed = len(files) * channels * size[0] * size[1]
+    if needed > _MOST:
+        raise KoopsimError(
+            f"{path}: {len(files):,} pictures of {size[0]} x {size[1]} need {needed / 2**30:.0f} GiB of memory; "
+            "make them smaller first, a classifier here wants some 32 to 128 pixels a side."
+        )
+    if (others := len(files) - sizes[size]) > 0:
+        warnings.warn(
+            f"{path}: {others} of {len(files)} pictures are not {size[0]} x {size[1]} like the most; "
+            "they are scaled to cover it and cropped around the centre.",
+            stacklevel=2,
+        )
+    x = np.empty((len(files), channels, size[1], size[0]), np.uint8)
+    for row, file in zip(x, files, strict=True):
+        row[:] = _decode(file, channels, size)
+    return x
+
+
+def _look(file: Path) -> tuple[str, tuple[int, int]]:
+    """Mode and upright (width, height), from the header alone."""
+    try:
+        with Image.open(file) as picture:
+            turned = picture.getexif().get(0x0112) in (5, 6, 7, 8)  # the EXIF orientations that lie on their side
+            return picture.mode, (picture.height, picture.width) if turned else picture.size
+    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise _unusable(file, error) from error
+
+
+def _decode(file: Path, channels: int, size: tuple[int, int]) -> np.ndarray:
+    """(channels, height, width) of one picture, upright, on white."""
+    try:
+        with Image.open(file) as opened:
+            picture = ImageOps.exif_transpose(opened)
+            if picture.mode.startswith("I"):  # 16 bits a pixel; Pillow's own conversion would clip, not scale
+                values = np.asarray(picture)
+                if values.min() < 0 or values.max() > 65535:
+                    raise ValueError("its values do not fit in 16 bits")
+                picture = Image.fromarray((values >> 8).astype(np.uint8))
+            elif picture.mode == "F":
+                raise ValueError("its pixels are floats")
+            if "A" in picture.getbands() or "transparency" in picture.info:
+                picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
+            picture = picture.convert("L" if channels == 1 else "RGB")
+            if picture.size != size:
+                picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
+            return np.asarray(picture).reshape(size[1], size[0], channels).transpose(2, 0, 1)
+    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
+        raise _unusable(file, error) from error
+
+
+def _unusable(file: Path, error: Exception) -> KoopsimError:
+    why = "it is no picture" if isinstance(error, UnidentifiedImageError) else str(error)
+    return KoopsimError(f"{file} cannot be read as a picture: {why}. Repair it or move it out of the folder.")

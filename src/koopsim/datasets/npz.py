@@ -1,0 +1,98 @@
+"""Your own arrays in an .npz: x_train, y_train, x_test, y_test, or x and y to be split 80/20.
+
+x  (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3; uint8, or float in [0, 1]
+y  (n,) integers or strings; every value that occurs in training is a class, in sorted order
+"""
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from koopsim.datasets.images import Images, Split, stratified_split
+from koopsim.errors import KoopsimError
+
+SHARE = 0.2  # of the pictures go to the test set where the user made none
+
+
+def read_npz(path: Path) -> Images:
+    """The images in an .npz file."""
+    arrays = _arrays(path)
+    four, two = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
+    names = next((names for names in (four, two) if set(names) <= arrays.keys()), None)
+    if names is None:
+        raise KoopsimError(
+            f"{path} holds {', '.join(arrays) or 'nothing'}; expected x_train, y_train, x_test, y_test, or x and y."
+        )
+    splits = [(names[i], names[i + 1]) for i in range(0, len(names), 2)]
+    xs = [_images(arrays[x], f"{path}, {x}") for x, _ in splits]
+    ys = [_labels(arrays[y], len(pictures), f"{path}, {y}") for (_, y), pictures in zip(splits, xs, strict=True)]
+    values = np.unique(ys[0])
+    classes = tuple(str(value) for value in values)
+    if len(xs) == 1:
+        return split_in_two(str(path), xs[0], np.searchsorted(values, ys[0]).astype(np.int64), classes)
+    if unknown := sorted(set(ys[1].tolist()) - set(values.tolist())):
+        raise KoopsimError(f"{path}: the label {unknown[0]!r} is in y_test but not in y_train; training needs it too.")
+    train, test = ((x, np.searchsorted(values, y).astype(np.int64)) for x, y in zip(xs, ys, strict=True))
+    return Images(str(path), train, test, classes)
+
+
+def split_in_two(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...]) -> Images:
+    """Images with a fifth of each class, always the same, set aside for testing."""
+    rare = np.flatnonzero(np.bincount(y, minlength=len(classes)) < 2)
+    if len(rare):
+        raise KoopsimError(
+            f"{name}: the class {classes[rare[0]]!r} has fewer than two pictures; "
+            "a training and a test set need one each."
+        )
+    train, test = stratified_split(y, round(SHARE * len(y)), seed=0)
+    parts: list[Split] = [(x[index], y[index]) for index in (train, test)]
+    return Images(name, parts[0], parts[1], classes)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as file:  # np.load would leave the file open where the archive is broken
+            content = np.load(file, allow_pickle=False)
+            if not isinstance(content, np.lib.npyio.NpzFile):
+                raise ValueError("it is a single array")
+            return {name: content[name] for name in content.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise KoopsimError(f"{path} cannot be read as an .npz of plain arrays: {error}.") from error
+
+
+def _images(x: np.ndarray, where: str) -> np.ndarray:
+    """Any accepted array of pictures as uint8 (n, channels, height, width)."""
+    if x.ndim == 3:
+        x = x[:, None]
+    elif x.ndim == 4:
+        first, last = x.shape[1] in (1, 3), x.shape[3] in (1, 3)
+        if first == last:
+            raise KoopsimError(
+                f"{where} has shape {x.shape}: which axis is the colour? Expected (n, h, w, c) or (n, c, h, w) "
+                "with c = 1 or 3, and neither height nor width of that size."
+            )
+        x = x if first else x.transpose(0, 3, 1, 2)
+    else:
+        raise KoopsimError(f"{where} has shape {x.shape}; expected (n, h, w), (n, h, w, c) or (n, c, h, w).")
+    if x.size == 0:
+        raise KoopsimError(f"{where} has shape {x.shape}: it is empty.")
+    if x.dtype == np.uint8:
+        return np.ascontiguousarray(x)
+    if x.dtype.kind != "f":
+        raise KoopsimError(f"{where} is {x.dtype}; expected uint8 from 0 to 255, or float from 0 to 1.")
+    if not (np.isfinite(x).all() and x.min() >= 0 and x.max() <= 1):
+        raise KoopsimError(f"{where} goes from {x.min():g} to {x.max():g}; floats must lie in [0, 1]. Save uint8 else.")
+    return np.ascontiguousarray(np.rint(x * 255).astype(np.uint8))
+
+
+def _labels(y: np.ndarray, count: int, where: str) -> np.ndarray:
+    if y.shape == (count, 1):
+        y = y[:, 0]
+    if y.shape != (count,) or y.dtype.kind not in "iuU":
+        raise KoopsimError(
+            f"{where} is {y.dtype} {y.shape}; expected ({count},) integers or strings, one for each picture "
+            "(of one-hot rows take argmax(1))."
+        )
+    return y

@@ -1,0 +1,273 @@
+"""monDEQ: an equilibrium network that has exactly one equilibrium, and finds it (paper, section 4.2).
+
+    z* = relu(W z* + U x + b),   sym(I - W) >= m I                   Winston & Kolter, NeurIPS 2020
+
+The image is padded by a border of zeros that the activation holds at zero. Each tier below the first has half the
+pixels, so images must halve evenly; U feeds the first tier, the answer is read off the last. The equilibrium is
+found by splitting (`splitting.py`), and so is the gradient: with J = relu' at z* and g = dL/dz*,
+
+    dL/d(W z* + U x + b) = u,   u = J (W^T u + g)
+
+which is handed to one recorded evaluation of W z* + U x + b, as in `gradient.py`. Whatever the number of steps,
+a forward builds the symbols of W and one inverse at each frequency.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from koopsim.errors import KoopsimError
+from koopsim.implicit.circular import Grid
+from koopsim.implicit.gradient import DEQInfo, UnconvergedWarning, _FixedPoint
+from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, Symbols, Tier
+from koopsim.implicit.solvers import Info, Map, capturing
+from koopsim.implicit.splitting import Projection, split
+
+HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
+LEVELS = (*range(4, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)  # budgets of steps in a captured graph
+FIRST_LEVEL = 16
+POOL = 4  # of the readout, where there is one tier
+SPLITTINGS = ("peaceman-rachford", "forward-backward")
+
+
+class MonDEQ(nn.Module):
+    """images (B, C, H, W) -> logits (B, outputs).
+
+    The state z is (B, D): the tiers one after the other, in an order of their own that `images` undoes.
+    """
+
+    last_info: DEQInfo | None
+    alpha: Tensor  # the step size a: on the device, so that a captured step follows it
+    inside: Tensor
+    longest: Tensor  # the longest forward and backward solve since the last `adapt`
+
+    def __init__(
+        self,
+        image: tuple[int, int, int] = (3, 32, 32),
+        tiers: tuple[int, ...] = (81,),
+        connected: bool = False,
+        splitting: str = "peaceman-rachford",
+        monotonicity: float = 1.0,
+        alpha: float = 1.0,
+        tune: bool = True,
+        max_steps: int = 300,
+        tol: float = 1e-2,
+        outputs: int = 10,
+    ) -> None:
+        super().__init__()
+        if splitting not in SPLITTINGS:
+            raise KoopsimError(f"The splitting is {splitting!r}; expected one of {', '.join(SPLITTINGS)}.")
+        self.image, self.connected, self.splitting = image, connected, splitting
+        self.first_alpha, self.tune, self.max_steps, self.tol = alpha, tune, max_steps, tol
+        self.operator = MonotoneOperator(_tiers(image, tiers, connected), monotonicity)
+        self.tiers = self.operator.tiers
+        channels, last = image[0], self.tiers[-1]
+        if connected:
+            self.U: nn.Linear | nn.Conv2d = nn.Linear(math.prod(image), tiers[0])
+            features = last.size
+        else:
+            self.U = nn.Conv2d(channels, tiers[0], 3, padding=1)
+            pool = POOL if len(tiers) == 1 else 1
+            features = last.channels * (last.grid.height // pool) * (last.grid.width // pool)
+        self.readout = nn.Linear(features, outputs)
+        self.register_buffer("alpha", torch.tensor(float(alpha)))
+        self.register_buffer("inside", self._inside(), persistent=False)
+        self.register_buffer("longest", torch.zeros(2, dtype=torch.int64), persistent=False)
+        self.captured_steps = (min(FIRST_LEVEL, max_steps), min(FIRST_LEVEL, max_steps))
+        self.last_info = None
+        self._warned: set[str] = set()
+
+    def forward(self, x: Tensor) -> Tensor:
+        z, self.last_info = self.solve(x)
+        last = self.images(z)[-1]
+        if len(self.tiers) == 1 and not self.connected:
+            last = F.avg_pool2d(last, POOL)
+        return self.readout(last.flatten(1))
+
+    def solve(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
+        """The equilibrium (B, D), begun at z0 (B, D) if given, and how the solve went."""
+        with torch.autocast(x.device.type, enabled=False):  # a solve to a tolerance is no place for bfloat16
+            q, symbols = self._inject(x), self.operator.symbols()
+            with torch.no_grad():
+                T = self._step(symbols)
+                v0 = None if z0 is None else self._dual(symbols, q, self._checked(z0, q))
+                z, info = self._solve("forward", T, q.detach(), Projection(self.inside, rectify=True), v0)
+            solved = DEQInfo(info)
+            if not (torch.is_grad_enabled() and (q.requires_grad or symbols[0].S.requires_grad)):
+                return z.mT, solved
+            tape = self.operator.explicit(symbols, 1.0)(z) + q
+            adjoint = functools.partial(self._adjoint, T, (z > 0).to(z.dtype), solved)
+            return _FixedPoint.apply(tape, z, adjoint).mT, solved
+
+    def prepare(self, x: Tensor) -> Map:
+        """z -> relu(W z + U x + b), (B, D) -> (B, D): the plain iteration, for those who look at it."""
+        q, W = self._inject(x), self.operator.explicit(self.operator.symbols(), 1.0)
+        return lambda z: (torch.relu(W(z.mT.contiguous()) + q) * self.inside).mT
+
+    def initial(self, x: Tensor) -> Tensor:
+        return self.readout.weight.new_zeros(x.shape[0], self.inside.shape[0])
+
+    def images(self, z: Tensor) -> list[Tensor]:
+        """A state (B, D) as the images (B, channels, height, width) of its tiers, borders included."""
+        parts = z.mT.split([tier.size for tier in self.tiers])
+        return [
+            tier.grid.unfold(part.reshape(tier.grid.rows, tier.grid.columns, tier.depth, -1)).permute(3, 2, 0, 1)
+            for tier, part in zip(self.tiers, parts, strict=True)
+        ]
+
+    @torch.no_grad()
+    def tune_alpha(self, x: Tensor) -> float:
+        """Try the first step size and its halves on a batch, and keep the one that needs the fewest steps.
+
+        The trial ends once halving makes it worse. The equilibrium is the same for all of them.
+        """
+        q, symbols = self._inject(x), self.operator.symbols()
+        P, reflect = Projection(self.inside, rectify=True), self.splitting == "peaceman-rachford"
+        best, fewest, longest = self.first_alpha, math.inf, self.max_steps
+        for halving in range(HALVINGS + 1):
+            self.alpha.fill_(self.first_alpha * 0.5**halving)
+            T = self._step(symbols)
+            _, info = split(T, self._offset(T, q), P, reflect, max_steps=self.max_steps, tol=self.tol, check_every=1)
+            needed = float((info.steps + ~info.converged).double().mean())
+            if needed < fewest:
+                best, fewest, longest = self.first_alpha * 0.5**halving, needed, int(info.steps.max())
+            elif bool(info.converged.all()):
+                break
+        self.alpha.fill_(best)
+        self.longest.clamp_(min=longest)  # a first guess for captured steps
+        return best
+
+    def start_epoch(self, x: Tensor) -> None:
+        """What a training loop calls with the first batch of an epoch."""
+        if self.tune:
+            self.tune_alpha(x)
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        """How the last forward and backward solves went, for the metrics of a run; tensors, so nothing waits."""
+        report: dict[str, Tensor] = {}
+        if self.last_info is None:
+            return report
+        for i, (prefix, info) in enumerate((("", self.last_info.forward), ("backward_", self.last_info.backward))):
+            if info is not None:
+                report[f"{prefix}solver_steps"] = info.steps.double().mean()
+                report[f"{prefix}unconverged"] = (~info.converged).double().mean()
+                report[f"{prefix}residual"] = info.residuals.double().amax()
+                self.longest[i : i + 1].copy_(torch.maximum(self.longest[i : i + 1], info.steps.max()))
+        return report | {"alpha": self.alpha.double()}
+
+    @property
+    def variant(self) -> tuple[int, int]:
+        """What a captured step depends on besides its shapes: the splitting steps it runs."""
+        return self.captured_steps
+
+    def adapt(self) -> None:
+        """Between captured steps: run as many splitting steps as the longest solve of late needed, and some more.
+
+        A graph cannot stop early. A solve that fills its budget raises it; until then its samples count as
+        unconverged in the metrics.
+        """
+        forward, backward = (
+            min(next((level for level in LEVELS if level > needed), self.max_steps), self.max_steps) if needed else now
+            for needed, now in zip(self.longest.tolist(), self.captured_steps, strict=True)
+        )
+        self.captured_steps = (forward, backward)
+        self.longest.zero_()
+
+    # ------------------------------------------------------------ inside, a state is (D, B)
+
+    def _inject(self, x: Tensor) -> Tensor:
+        """U x + b in the first tier, 0 on its border and in the others: (B, C, H, W) -> (D, B)."""
+        if x.dim() != 4 or tuple(x.shape[1:]) != tuple(self.image):
+            given, expected = tuple(x.shape), ("batch", *self.image)
+            raise KoopsimError(f"The images have shape {given}; expected {expected}. Build the model with their size.")
+        x = x.to(self.readout.weight.dtype)
+        if self.connected:
+            return self.U(x.flatten(1)).mT
+        q = F.pad(self.U(x), (1, 1, 1, 1)).permute(2, 3, 1, 0)
+        return F.pad(self.tiers[0].grid.fold(q).reshape(self.tiers[0].size, -1), (0, 0, 0, self._below))
+
+    @property
+    def _below(self) -> int:
+        """How much of a state lies in the tiers below the first."""
+        return sum(tier.size for tier in self.tiers[1:])
+
+    def _inside(self) -> Tensor:
+        """1 for pixels, 0 for the border: (D, 1)."""
+        parts = []
+        for tier in self.tiers:
+            grid = tier.grid
+            ones = torch.ones(grid.height, grid.width, tier.channels, 1)
+            if not self.connected:
+                ones[0], ones[-1], ones[:, 0], ones[:, -1] = 0, 0, 0, 0
+            parts.append(grid.fold(ones).reshape(tier.size, 1))
+        return torch.cat(parts)
+
+    def _step(self, symbols: list[Symbols]) -> Chain:
+        chain = self.operator.implicit if self.splitting == "peaceman-rachford" else self.operator.explicit
+        return chain(symbols, self.alpha)
+
+    def _offset(self, T: Map, q: Tensor) -> Tensor:
+        """2 a V q, which is a (T q + q), or a q."""
+        return self.alpha * (T(q) + q) if self.splitting == "peaceman-rachford" else self.alpha * q
+
+    def _dual(self, symbols: list[Symbols], q: Tensor, z: Tensor) -> Tensor:
+        """v with P(v) = z and T s(v) + c = v, were z the equilibrium: (1 - a) z + a (W z + q)."""
+        return self.operator.explicit(symbols, self.alpha)(z) + self.alpha * q
+
+    def _checked(self, z0: Tensor, q: Tensor) -> Tensor:
+        if z0.shape != (q.shape[1], q.shape[0]):
+            raise KoopsimError(
+                f"The solve was to start from a state of shape {tuple(z0.shape)}; this monDEQ's is "
+                f"{(q.shape[1], q.shape[0])}. Give one that solve() returned."
+            )
+        return torch.relu(z0.detach().mT.to(q)) * self.inside
+
+    def _adjoint(self, T: Chain, units: Tensor, solved: DEQInfo, g: Tensor) -> Tensor:
+        """u = J (W^T u + g)."""
+        # The system is linear: solving it for g of size 1 keeps tiny gradients clear of underflow.
+        size = torch.linalg.vector_norm(g, ord=torch.inf, dim=0).clamp_min(torch.finfo(g.dtype).tiny)
+        with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
+            u, solved.backward = self._solve("backward", T.transposed, g / size, Projection(units, rectify=False))
+        return u * size
+
+    def _solve(self, direction: str, T: Map, q: Tensor, P: Projection, v0: Tensor | None = None) -> tuple[Tensor, Info]:
+        max_steps, reflect = self.max_steps, self.splitting == "peaceman-rachford"
+        if capturing():
+            max_steps = min(max_steps, self.captured_steps[direction == "backward"])
+        c = self._offset(T, q)
+        z, info = split(T, c, P, reflect, max_steps=max_steps, tol=self.tol, v0=v0)
+        if direction not in self._warned and not capturing() and not info.converged.all():
+            self._warned.add(direction)
+            count, total = int((~info.converged).sum()), info.converged.numel()
+            warnings.warn(
+                f"the {direction} solve left {count} of {total} samples above tol={self.tol:g} after {max_steps} "
+                f"steps of {self.splitting}; the worst relative residual is {info.residuals.max():.2g}. Try a "
+                "smaller alpha, tune_alpha(x), more steps or a larger tolerance. Each call's residuals are in its "
+                "info; this is said once.",
+                UnconvergedWarning,
+                stacklevel=4,
+            )
+        return z, info
+
+
+def _tiers(image: tuple[int, int, int], channels: tuple[int, ...], connected: bool) -> tuple[Tier, ...]:
+    """The grid of each tier, border included: 34, 18 and 10 pixels wide for images of 32."""
+    if connected:
+        return (Tier(Grid(1, 1), channels[0]),)
+    _, height, width = image
+    part = 2 ** (len(channels) - 1)
+    if height % part or width % part or min(height, width) < 2 * part:
+        raise KoopsimError(
+            f"The image is {height} x {width}; {len(channels)} tiers halve it {len(channels) - 1} times, so its sides "
+            f"must be multiples of {part}, at least {2 * part}. Use fewer tiers, or pad the images."
+        )
+    return tuple(
+        Tier(Grid(height // 2**i + 2, width // 2**i + 2, phases=2 if i + 1 < len(channels) else 1), c)
+        for i, c in enumerate(channels)
+    )

@@ -1,0 +1,82 @@
+"""A network with its neighbouring linear maps multiplied out first.
+
+    nu_1 U V (mu_3 a + c)  =  (nu_1 U V mu_3) a + nu_1 U V c + ...
+
+Between the last ReLU of the lift (or psi) and the first of the readout a SIM is linear, and so it is from the last ReLU
+of the readout to the output. A picture has 65,536 pixels and the matrices a few hundred rows: multiplying the matrices
+with each other first takes a third of the work, on the same parameters, with the same gradients. Products of
+weights stay in float32; only products with pixels may run in bfloat16 (`dtype`), and never the lift and its phases: a
+coordinate of 1/512 or a phase of 100 rounded to three digits is noise.
+"""
+
+import math
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from koopsim.nn.fourier import RandomFourierFeatures
+from koopsim.nn.linear import MANY, SLICES, Linear, sliced_linear
+from koopsim.nn.sim import SIM
+from koopsim.nn.tancik import FourierNetwork
+
+ALIGNED = 8  # an output of 3 columns has no fast product in bfloat16; one of 8 has
+
+
+def fixed_features(model: nn.Module, x: Tensor, dtype: torch.dtype | None = None) -> Tensor | None:
+    """psi(x) where nothing learnt comes before it, so that it can be computed once for all steps; else None."""
+    if isinstance(model, FourierNetwork) or (isinstance(model, SIM) and isinstance(model.mu, nn.Identity)):
+        return cast(nn.Module, model.psi)(x).to(dtype)
+    return None
+
+
+def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype | None = None) -> Tensor:
+    """model(x), (..., inputs) -> (..., outputs), in fewer products. `given`: x is already `fixed_features`."""
+    if isinstance(model, FourierNetwork):
+        phi = x if given else model.psi(x)
+        *hidden, last = [cast(Linear, m) for m in model.layers if isinstance(m, nn.Linear)]
+        for layer in hidden:
+            phi = F.relu(rows_linear(phi, layer.weight, layer.bias, dtype))
+        return _output(phi, last.weight, last.bias, dtype).sigmoid()
+    if not isinstance(model, SIM):
+        return model(x)
+    first, second, third = (cast(Linear, model.nu[i]) for i in (0, 2, 4))
+    U, V = model.limit.factors()
+    W, b = first.weight @ U @ V, first.bias
+    if given or isinstance(model.mu, nn.Identity):
+        phi = x if given else model.psi(x)
+    else:
+        *lift, last = cast(nn.Sequential, model.mu)
+        for layer in lift:
+            x = rows_linear(x, layer.weight, layer.bias) if isinstance(layer, nn.Linear) else layer(x)
+        last = cast(Linear, last)
+        if isinstance(model.psi, RandomFourierFeatures):
+            F_ = model.psi.frequencies
+            phase = rows_linear(x, F_ @ last.weight, F_ @ last.bias)
+            phi = torch.cat([phase.sin().to(dtype), phase.cos().to(dtype)], dim=-1)
+            W = W / math.sqrt(F_.shape[0])  # psi's own factor, where it costs least
+        else:
+            phi, W, b = x, W @ last.weight, b + W @ last.bias
+    z = F.relu(rows_linear(phi, W, b, dtype))
+    z = F.relu(rows_linear(z, second.weight, second.bias, dtype))
+    return _output(z, model.h.weight @ third.weight, model.h.weight @ third.bias + model.h.bias, dtype)
+
+
+def rows_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """x W^T + b for very many rows, in `dtype`; on CUDA over slices, so that the gradient of W fills the chip."""
+    dtype = dtype or W.dtype
+    x, W, b = x.to(dtype), W.to(dtype), b.to(dtype)
+    rows = x.numel() // x.shape[-1]
+    if x.is_cuda and rows >= MANY and rows % SLICES == 0:
+        return sliced_linear(x, W) + b  # not baddbmm: stacked, it becomes three passes over the result
+    return F.linear(x, W, b)
+
+
+def _output(z: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """The last map, its result in the weights' own precision; padded to `ALIGNED` columns in a short one."""
+    if dtype is None or dtype == W.dtype:
+        return rows_linear(z, W, b)
+    missing = -W.shape[0] % ALIGNED
+    y = rows_linear(z, F.pad(W, (0, 0, 0, missing)), F.pad(b, (0, missing)), dtype)
+    return y[..., : W.shape[0]].to(W.dtype)

@@ -1,0 +1,40 @@
+"""The Gaussian Fourier-feature network: the peer of the RFF-only SIM.
+
+    y = sigmoid( MLP( sin(2 pi B x), cos(2 pi B x) ) ),   B ~ N(0, sigma^2)        Tancik et al. 2020
+
+512 features and three hidden layers of 256. Weights start as published: Glorot normal, biases N(0, 0.01^2).
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from koopsim.nn.fourier import RandomFourierFeatures
+from koopsim.nn.lift import MLP
+
+
+class UnscaledFourierFeatures(RandomFourierFeatures):
+    """psi without the division by sqrt(M/2): every feature between -1 and 1."""
+
+    def __init__(self, inputs: int, features: int, sigma: float):
+        super().__init__(inputs, features, bandwidth=1 / (2 * math.pi * sigma))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * math.sqrt(self.frequencies.shape[0])
+
+
+class FourierNetwork(nn.Module):
+    """(..., inputs) -> (..., outputs) in (0, 1)."""
+
+    def __init__(self, inputs: int, features: int, sigma: float, width: int, outputs: int, layers: int = 3):
+        super().__init__()
+        self.psi = UnscaledFourierFeatures(inputs, features, sigma)
+        self.layers = MLP(features, width, outputs, layers)
+        for layer in self.layers:
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_normal_(layer.weight)
+                nn.init.normal_(layer.bias, std=1e-2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(self.layers(self.psi(x)))

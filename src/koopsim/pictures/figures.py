@@ -1,0 +1,90 @@
+"""Pictures side by side: the paper's Figure 4, error maps, PSNR against seconds, and a fit as it converges."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from koopsim.pictures.read import to_pixels
+from koopsim.runs import write_atomically
+
+COLOURS = {"SIM (single)": "#2563eb", "SIM (two)": "#dc2626", "SIM (RFF only)": "#059669", "Tancik": "#6b7280"}
+
+
+def figure4(
+    rows: Sequence[Mapping[str, NDArray]], path: Path, psnrs: Sequence[Mapping[str, float]] | None = None
+) -> Path:
+    """Truth and models side by side, one row a picture: each row maps a title to (height, width, 3) in [0, 1]."""
+    plt = _pyplot()
+    figure, axes = plt.subplots(
+        len(rows), len(rows[0]), figsize=(2.6 * len(rows[0]), 2.8 * len(rows)), squeeze=False, layout="constrained"
+    )
+    for r, row in enumerate(rows):
+        for axis, (title, values) in zip(axes[r], row.items(), strict=True):
+            axis.imshow(np.clip(values, 0, 1), interpolation="nearest")
+            axis.set_axis_off()
+            known = (psnrs[r] if psnrs else {}).get(title)
+            axis.set_title(title if known is None else f"{title}, {known:.1f} dB", fontsize=10)
+    return _saved(plt, figure, path)
+
+
+def psnr_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, title: str, key: str = "test_psnr") -> Path:
+    """PSNR against seconds of training: each curve is a list of lines with "seconds" and `key`."""
+    plt = _pyplot()
+    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
+    for name, lines in curves.items():
+        known = [line for line in lines if key in line]
+        axis.plot(
+            [line["seconds"] for line in known], [line[key] for line in known],
+            label=name, color=COLOURS.get(name), marker="o", markersize=3, linewidth=1.5,
+        )  # fmt: skip
+    axis.set_xlabel("seconds of training, all pictures together")
+    axis.set_ylabel("PSNR on test pixels, dB" if key == "test_psnr" else "PSNR, dB")
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False)
+    axis.set_title(title, fontsize=11)
+    return _saved(plt, figure, path)
+
+
+def error_map(truth: NDArray, fitted: NDArray) -> NDArray[np.uint8]:
+    """(height, width, 3): the root of the mean squared error of each pixel, black at zero, bright at a tenth of white."""
+    from matplotlib import colormaps
+
+    white = float(np.iinfo(truth.dtype).max)
+    found = np.empty((*truth.shape[:2], 3), np.uint8)
+    for top in range(0, len(truth), 512):  # in bands, so that a large picture is not copied in floating point
+        rows = slice(top, top + 512)
+        error = np.sqrt(np.square((truth[rows].astype(np.float32) - fitted[rows]) / white).mean(axis=2))
+        found[rows] = colormaps["inferno"](np.clip(10 * error, 0, 1), bytes=True)[:, :, :3]
+    return found
+
+
+def save_animation(frames: Sequence[NDArray], path: Path, milliseconds: int = 120) -> None:
+    """A GIF of (height, width, 3) frames in [0, 1]; the last one stays for two seconds."""
+    images = [Image.fromarray(to_pixels(frame)) for frame in frames]
+    file = io.BytesIO()
+    durations = [milliseconds] * (len(images) - 1) + [2000]
+    images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
+    write_atomically(path, file.getvalue())
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _saved(plt: Any, figure: Any, path: Path) -> Path:
+    file = io.BytesIO()
+    figure.savefig(file, dpi=150, format=path.suffix.removeprefix("."))
+    plt.close(figure)
+    write_atomically(path, file.getvalue())
+    return path

@@ -1,0 +1,97 @@
+"""Sets of square RGB pictures: two photographs that come with scikit-learn, text made here, or any folder.
+
+    name or folder -> (P, size, size, 3) in [0, 1]
+
+A picture of another size or shape gives its centre square, scaled; one that is `size` x `size` is taken as it is.
+"""
+
+import string
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
+
+from koopsim.errors import KoopsimError
+from koopsim.pictures.read import as_image, read_picture
+
+PHOTOGRAPHS = ("china", "flower")
+SUFFIXES = {".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", ".gif", ".ppm"}
+TEXTS = 16
+FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSerif", "DejaVuSansMono")
+
+
+@dataclass(frozen=True)
+class PictureSet:
+    """Names and their pixels, (P, size, size, 3) of float32 in [0, 1]."""
+
+    names: tuple[str, ...]
+    values: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def picture_set(name: str, size: int, count: int | None = None, seed: int = 0) -> PictureSet:
+    """The set called "photographs" or "text", or the pictures of the folder `name` in the order of their names."""
+    if name == "photographs":
+        pictures = [(n, _photograph(n)) for n in PHOTOGRAPHS[:count]]
+    elif name == "text":
+        pictures = [(f"text{i:02d}", text_picture(size, seed * TEXTS + i)) for i in range(min(count or TEXTS, TEXTS))]
+    else:
+        pictures = [(f.stem, rgb(read_picture(f).pixels)) for f in _files(Path(name))[:count]]
+    values = np.stack([np.asarray(square(image, size), dtype=np.float32) / 255 for _, image in pictures])
+    return PictureSet(tuple(n for n, _ in pictures), values)
+
+
+def _files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise KoopsimError(f"There is no folder of pictures {str(folder)!r}; give one, or 'photographs' or 'text'.")
+    files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
+    if not files:
+        raise KoopsimError(f"The folder {folder} holds no pictures ({', '.join(sorted(SUFFIXES))}).")
+    return files
+
+
+def _photograph(name: str) -> Image.Image:
+    from sklearn.datasets import load_sample_image
+
+    return Image.fromarray(load_sample_image(f"{name}.jpg"))
+
+
+def rgb(pixels: NDArray) -> Image.Image:
+    """Any picture as 8-bit RGB; what is transparent shows white."""
+    if pixels.dtype == np.uint16:
+        pixels = (pixels >> 8).astype(np.uint8)
+    image = as_image(pixels)
+    if pixels.shape[2] in (2, 4):
+        ground = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(ground, image.convert("RGBA"))
+    return image.convert("RGB")
+
+
+def square(image: Image.Image, size: int) -> Image.Image:
+    """The centre square, `size` pixels wide."""
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    cut = image.crop((left, top, left + side, top + side))
+    return cut if side == size else cut.resize((size, size), Image.Resampling.LANCZOS)
+
+
+def text_picture(size: int, seed: int) -> Image.Image:
+    """Random words in random fonts, sizes, colours and places on a plain ground."""
+    from matplotlib import get_data_path
+
+    rng = np.random.default_rng(seed)
+    image = Image.new("RGB", (size, size), tuple(int(c) for c in rng.integers(0, 256, 3)))
+    draw = ImageDraw.Draw(image)
+    letters = np.array(list(string.ascii_letters + string.digits))
+    for _ in range(20):
+        font = Path(get_data_path()) / "fonts" / "ttf" / f"{rng.choice(FONTS)}.ttf"
+        height = int(size * rng.uniform(0.03, 0.14)) + 4
+        word = "".join(rng.choice(letters, rng.integers(3, 11)))
+        place = tuple(float(v) for v in rng.uniform(-0.1, 0.9, 2) * size)
+        colour = tuple(int(c) for c in rng.integers(0, 256, 3))
+        draw.text(place, word, fill=colour, font=ImageFont.truetype(font, height))
+    return image

@@ -1,0 +1,115 @@
+"""Image classification: Table 2, each published accuracy beside ours, and the learning curves.   paper, section 4.2"""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from koopsim.report.collect import Result
+from koopsim.report.tables import Table, spread
+
+# Paper, Table 2: test accuracy in percent, mean and standard deviation over three seeds.
+PUBLISHED = {
+    "cifar10/mondeq-single": "74.0 ± 0.1", "svhn/mondeq-single": "88.7 ± 1.1", "mnist/mondeq-single": "99.1 ± 0.1",
+    "cifar10/mondeq-multi": "72.0 ± 0.3", "svhn/mondeq-multi": "92.4 ± 0.1", "mnist/mondeq-multi": "99.0 ± 0.1",
+    "cifar10/sim-single": "79.4 ± 0.2", "svhn/sim-single": "91.8 ± 0.2", "mnist/sim-single": "99.4 ± 0.0",
+    "cifar10/sim-two": "78.2 ± 0.2", "svhn/sim-two": "92.4 ± 0.1", "mnist/sim-two": "99.4 ± 0.0",
+}  # fmt: skip
+DATASETS = {"cifar10": "CIFAR-10", "svhn": "SVHN", "mnist": "MNIST", "digits": "digits"}
+MODELS = {
+    "mondeq-single": "monDEQ (single)",
+    "mondeq-multi": "monDEQ (multi)",
+    "mondeq-connected": "monDEQ (connected)",
+    "sim-single": "SIM (single)",
+    "sim-two": "SIM (two)",
+    "sim-single:best": "SIM (single, best)",
+    "sim-two:best": "SIM (two, best)",
+}
+COLOURS = {"mondeq-single": "#6b7280", "mondeq-multi": "#111827", "mondeq-connected": "#a16207"}
+COLOURS |= {"sim-single": "#2563eb", "sim-two": "#dc2626", "sim-single:best": "#60a5fa", "sim-two:best": "#f87171"}
+
+Row = tuple[str, str]  # data set and model
+
+
+def _rows(results: Sequence[Result]) -> dict[Row, list[Result]]:
+    """The runs of each data set and model, in the order of the paper's table."""
+    groups: dict[Row, list[Result]] = {}
+    for result in results:
+        task = result["run"]["task"]
+        if task.get("kind") == "ClassificationConfig" and "test" in result:
+            groups.setdefault((task["dataset"], result["name"].split("/")[-1]), []).append(result)
+
+    def place(row: Row) -> tuple:
+        known, models = list(DATASETS), list(MODELS)
+        dataset = (known.index(row[0]), "") if row[0] in known else (len(known), row[0])
+        return (*dataset, models.index(row[1]) if row[1] in models else len(models))
+
+    return {row: groups[row] for row in sorted(groups, key=place)}
+
+
+def classification_table(results: Sequence[Result]) -> Table | None:
+    """Table 2: test accuracy, parameters and pace of monDEQs and SIMs."""
+    groups = _rows(results)
+    if not groups:
+        return None
+    head = ["data", "model", "params", "accuracy %", "paper", "epochs", "s/epoch", "steps", "stuck"]
+    rows = [
+        [DATASETS.get(data, Path(data).name), MODELS.get(model, model), *_row(group, data, model)]
+        for (data, model), group in groups.items()
+    ]
+    note = (
+        "Mean and standard deviation over n seeds, trained on train+valid after the choice on valid. "
+        "Steps: of the forward solver in training. Stuck: test images whose solve did not converge."
+    )
+    return Table("Image classification (Table 2)", head, rows, note)
+
+
+def _row(group: list[Result], data: str, model: str) -> list[str]:
+    whole = all(r["run"]["task"].get("train") is None for r in group)
+    steps = [line["solver_steps"] for r in group for line in r["metrics"] if "solver_steps" in line]
+    unconverged = [r["test"]["unconverged"] for r in group if "unconverged" in r["test"]]
+    return [
+        f"{group[0]['parameters']:,}",
+        spread([100 * r["test"]["accuracy"] for r in group], ".2f"),
+        PUBLISHED.get(f"{data}/{model}", "-") if whole else "-",
+        "/".join(sorted({str(r["run"]["recipe"]["epochs"]) for r in group})),
+        f"{statistics.median(r['train_seconds'] / r['run']['recipe']['epochs'] for r in group):.2f}",
+        f"{statistics.mean(steps):.1f}" if steps else "-",
+        f"{statistics.mean(unconverged):.1%}" if unconverged else "-",
+    ]
+
+
+def learning_curves(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Training loss against run-time and epochs, a row of panels a data set; valid accuracy where it was kept."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    groups = {row: group for row, group in _rows(results).items() if any(r["metrics"] for r in group)}
+    sets = list(dict.fromkeys(data for data, _ in groups))
+    if not sets:
+        return []
+    figure, axes = plt.subplots(len(sets), 2, figsize=(10, 3.2 * len(sets)), squeeze=False, layout="constrained")
+    for (data, model), group in groups.items():
+        row = axes[sets.index(data)]
+        for i, run in enumerate(group):
+            lines = run["metrics"]
+            style = {"color": COLOURS.get(model, "#059669"), "linewidth": 1.3, "alpha": 0.9 if i == 0 else 0.4}
+            label = MODELS.get(model, model) if i == 0 else None
+            losses = [line["train_loss"] for line in lines]
+            row[0].plot([line["seconds"] for line in lines], losses, label=label, **style)
+            row[1].plot([line["epoch"] for line in lines], losses, **style)
+    for data, row in zip(sets, axes, strict=True):
+        row[0].set_ylabel(f"{DATASETS.get(data, Path(data).name)}\ntraining loss")
+        for axis, text in zip(row, ("run-time in seconds", "epochs"), strict=True):
+            axis.set_yscale("log")
+            axis.set_xlabel(text)
+            axis.grid(alpha=0.25)
+            axis.spines[["top", "right"]].set_visible(False)
+        row[0].set_xscale("log")
+        row[0].legend(frameon=False, fontsize=8)
+    files = [folder / "classification.png", folder / "classification.svg"]
+    for file in files:
+        figure.savefig(file, dpi=150)
+    plt.close(figure)
+    return files

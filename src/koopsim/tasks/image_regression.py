@@ -1,0 +1,113 @@
+"""Image regression: a network that is a picture.                     paper, section 4.3
+
+    (x, y) in [0, 1)^2  ->  (r, g, b),      loss  mean squared error,      PSNR = -10 log10(loss)
+
+Of the pixels of a square picture a quarter trains ([::2, ::2]), a quarter chooses ([::2, 1::2]) and a quarter judges
+([1::2, 1::2]). Every picture has a network of its own; the task holds all pictures of a set, so that they can be
+trained together.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from koopsim.config import ImageRegressionConfig
+from koopsim.errors import KoopsimError
+from koopsim.pictures import PictureSet, picture_set
+
+PARTS = {"train": [(0, 0)], "valid": [(0, 1)], "train+valid": [(0, 0), (0, 1)], "test": [(1, 1)]}  # row, column offset
+EVALUATION_ROWS = 65_536
+
+
+def coordinates(height: int, width: int, device: torch.device | str = "cpu") -> Tensor:
+    """(height * width, 2): x, then y, of every pixel, row by row; the longer side is [0, 1), pixels are square."""
+    side = max(height, width)
+    y, x = torch.meshgrid(
+        torch.arange(height, device=device) / side, torch.arange(width, device=device) / side, indexing="ij"
+    )
+    return torch.stack([x, y], dim=-1).reshape(-1, 2)
+
+
+@contextlib.contextmanager
+def full_precision() -> Iterator[None]:
+    """Matrix products in whole float32, whatever the training allows itself: frequencies must not be rounded."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def psnr_of(error: float) -> float:
+    """Decibels of a mean squared error on [0, 1]."""
+    if not math.isfinite(error):
+        return math.nan
+    return math.inf if error == 0 else -10 * math.log10(error)
+
+
+class ImageRegression:
+    """The pixels of a set of pictures on a device, cut into train, valid and test."""
+
+    metric = "psnr"
+    lower_is_better = False
+
+    def __init__(
+        self, config: ImageRegressionConfig, device: torch.device | str = "cpu", given: PictureSet | None = None
+    ):
+        self.config, self.device = config, torch.device(device)
+        found = given or picture_set(config.pictures, config.size, config.count, config.seed)
+        self.names, self.size = found.names, found.values.shape[1]
+        self.values = torch.as_tensor(found.values, device=device)  # (P, size, size, 3)
+        self.grid = coordinates(self.size, self.size, device).reshape(self.size, self.size, 2)
+
+    def split(self, name: str) -> tuple[Tensor, Tensor]:
+        """Coordinates (n, 2), the same for all pictures, and colours (P, n, 3)."""
+        if name not in PARTS:
+            raise KoopsimError(f"Image regression has no split {name!r}; expected one of {', '.join(PARTS)}.")
+        x = torch.cat([self.grid[r::2, c::2].reshape(-1, 2) for r, c in PARTS[name]])
+        y = torch.cat([self.values[:, r::2, c::2].flatten(1, 2) for r, c in PARTS[name]], dim=1)
+        return x, y
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return (outputs - targets).square().mean()
+
+    @torch.no_grad()
+    def psnrs(self, models: Iterable[nn.Module], split: str, pictures: Iterable[int] | None = None) -> list[float]:
+        """Each model's PSNR on its picture (the p-th model on the p-th one unless told otherwise), not clamped."""
+        x, y = self.split(split)
+        found = []
+        with full_precision():
+            for model, p in zip(models, range(len(self.names)) if pictures is None else pictures, strict=False):
+                dtype, total = next(model.parameters()).dtype, torch.zeros((), dtype=torch.float64, device=self.device)
+                for xs, ys in zip(x.split(EVALUATION_ROWS), y[p].split(EVALUATION_ROWS), strict=True):
+                    total += (model(xs.to(dtype)) - ys).double().square().sum()
+                found.append(total / y[p].numel())
+        return [psnr_of(float(error)) for error in found]
+
+    def figures(self, psnrs: list[float]) -> dict[str, float]:
+        """Mean, standard deviation over the pictures, and each picture's own."""
+        spread = float(np.std(psnrs, ddof=1)) if len(psnrs) > 1 else 0.0
+        own = {f"psnr/{name}": value for name, value in zip(self.names, psnrs, strict=True)}
+        return {"psnr": float(np.mean(psnrs)), "psnr_std": spread, **own}
+
+    def evaluate(self, model: Iterable[nn.Module] | nn.Module, split: str) -> dict[str, float]:
+        """The figures of one model a picture, given in the pictures' order."""
+        models = (
+            [model] * len(self.names)
+            if isinstance(model, nn.Module) and not isinstance(model, nn.ModuleList)
+            else model
+        )
+        return self.figures(self.psnrs(models, split))  # pyright: ignore
+
+    @torch.no_grad()
+    def draw(self, model: nn.Module) -> np.ndarray:
+        """(size, size, 3): the model's whole picture, not clamped."""
+        x = self.grid.reshape(-1, 2).to(next(model.parameters()).dtype)
+        with full_precision():
+            rows = [model(part).float().cpu() for part in x.split(EVALUATION_ROWS)]
+        return torch.cat(rows).reshape(self.size, self.size, -1).numpy()

@@ -1,0 +1,32 @@
+"""A step captured in a CUDA graph: once recorded, replayed without the host."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+WARM_UP = 3  # steps before a capture, so that libraries have chosen their kernels
+
+
+def captured(step: Callable[[], None], state: Mapping[str, Tensor], device: torch.device) -> torch.cuda.CUDAGraph:
+    """The graph of `step`. `state` is every tensor a step changes: the warm-up leaves no trace in it."""
+    saved = {name: t.clone() for name, t in state.items()}
+
+    def restore() -> None:
+        with torch.no_grad():
+            for name, tensor in state.items():
+                tensor.copy_(saved[name])
+
+    # A stream of its own: cuBLAS keeps a workspace a stream, and two trainers must not write into one.
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_UP):
+            step()
+            restore()
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    restore()
+    return graph

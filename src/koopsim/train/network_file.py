@@ -1,0 +1,104 @@
+"""A picture's network as one file, and the picture drawn from it at any size.
+
+    network.safetensors   weights in float32 or float16; the header says what model and what picture it is
+
+Drawing goes band by band, so that memory does not grow with the picture.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import nn
+
+from koopsim.config import SIMConfig, from_dict, to_dict
+from koopsim.errors import KoopsimError
+from koopsim.models import build
+from koopsim.nn.folded import folded
+from koopsim.pictures.read import to_pixels
+from koopsim.runs import write_atomically
+
+BAND_PIXELS = 65_536
+HEADER = "koopsim.picture"
+
+
+@dataclass(frozen=True)
+class PictureInfo:
+    """What a network is a picture of."""
+
+    name: str
+    width: int
+    height: int
+    channels: int
+    bits: int
+
+    @property
+    def side(self) -> int:
+        """The longer side: the unit of the coordinates."""
+        return max(self.width, self.height)
+
+
+def save_network(path: Path, model: nn.Module, config: SIMConfig, info: PictureInfo, half: bool = False) -> int:
+    """Write the network, atomically; returns its size in bytes."""
+    dtype = torch.float16 if half else torch.float32
+    tensors = {name: t.detach().cpu().to(dtype).contiguous() for name, t in model.state_dict().items()}
+    if half and not all(bool(t.isfinite().all()) for t in tensors.values()):
+        raise KoopsimError("A weight is too large for float16; write the network in float32 (leave --float16 out).")
+    header = json.dumps({"model": to_dict(config), "picture": asdict(info)})
+    data = save(tensors, metadata={HEADER: header})
+    write_atomically(path, data)
+    return len(data)
+
+
+def load_network(path: Path | str, device: torch.device | str = "cpu") -> tuple[nn.Module, PictureInfo]:
+    """The network in a file and what it is a picture of; loading never executes code."""
+    path = Path(path)
+    if path.is_dir():
+        path = path / "network.safetensors"
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[HEADER])
+            tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+        model = build(from_dict(SIMConfig, header["model"], f"{path}: model"))
+        info = from_dict(PictureInfo, header["picture"], f"{path}: picture")
+        model.load_state_dict(tensors)
+    except FileNotFoundError:
+        raise KoopsimError(f"There is no network {path}; 'koopsim fit PICTURE' makes one.") from None
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise KoopsimError(f"{path} is not a whole network of 'koopsim fit' ({first}). It cannot be used.") from error
+    return model.to(device).eval(), info
+
+
+Region = tuple[float, float, float, float]  # left, top, right, bottom as fractions of the picture
+WHOLE: Region = (0.0, 0.0, 1.0, 1.0)
+
+
+@torch.no_grad()
+def bands(
+    model: nn.Module, info: PictureInfo, width: int, height: int, region: Region = WHOLE, band_pixels: int = BAND_PIXELS
+) -> Iterator[NDArray]:
+    """The region as `width` x `height` pixels, in bands of whole rows (or parts of a very long row, joined)."""
+    first = next(model.parameters())
+    left, top, right, bottom = region
+    x = (left + (right - left) * torch.arange(width, dtype=torch.float64) / width) * info.width / info.side
+    y = (top + (bottom - top) * torch.arange(height, dtype=torch.float64) / height) * info.height / info.side
+    x, y = x.to(first), y.to(first)
+    rows = max(1, band_pixels // width)
+    for start in range(0, height, rows):
+        ys = y[start : start + rows]
+        points = torch.stack([x.expand(len(ys), -1), ys.unsqueeze(1).expand(-1, width)], dim=-1).reshape(-1, 2)
+        parts = [folded(model, part).float().cpu() for part in points.split(band_pixels)]
+        values = torch.cat(parts).reshape(len(ys), width, info.channels).numpy()
+        yield to_pixels(values, 2**info.bits - 1)
+
+
+def draw(model: nn.Module, info: PictureInfo, width: int, height: int, region: Region = WHOLE) -> NDArray:
+    """The region as one array of uint8 or uint16, (height, width, channels)."""
+    return np.concatenate(list(bands(model, info, width, height, region)))

@@ -1,0 +1,96 @@
+"""Image classification as a person meets it: digits, one's own pictures, the second recipe, what goes wrong."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from koopsim.cli import main
+from koopsim.runs import RunDirectory
+
+TINY = "--device cpu --recipe.epochs 2 --task.train 120 --task.test 40 --json".split()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "digits"
+    assert main(["train", "digits/sim-single", *TINY, "--out", str(path)]) == 0
+    return path
+
+
+def test_a_run_has_the_figures(finished):
+    result = RunDirectory(finished).read_result()
+    assert 0 <= result["test"]["accuracy"] <= 1
+    assert result["metrics"][-1]["train_loss"] > 0
+
+
+def test_eval_draws_what_is_mistaken(finished, tmp_path, capsys):
+    assert main(["eval", str(finished), "--device", "cpu", "--out", str(tmp_path / "e"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    kept = json.loads((tmp_path / "e" / "mistakes.json").read_text())
+    confusion = np.array(kept["confusion"])
+    assert confusion.sum() == 40
+    assert np.trace(confusion) / 40 == pytest.approx(said["accuracy"])
+    assert all(row["true"] != row["named"] for row in kept["worst"])
+    for picture in ("confusion.png", "mistakes.png"):
+        with Image.open(tmp_path / "e" / picture) as drawn:
+            assert drawn.width > 300
+
+
+def test_report_has_table_two_and_curves(finished, tmp_path, capsys):
+    assert main(["report", str(finished), "--out", str(tmp_path / "r")]) == 0
+    assert "SIM (single)" in (tmp_path / "r" / "table2.md").read_text()
+    with Image.open(tmp_path / "r" / "classification.png") as drawn:
+        assert drawn.width > 300
+
+
+def test_the_second_recipe_is_named_in_the_run(tmp_path, capsys):
+    out = str(tmp_path / "best")
+    arguments = ["train", "mnist/sim-single", "--recipe", "best", "--scale", "smoke", *TINY, "--out", out]
+    assert main(arguments) == 0
+    name, run = RunDirectory(out).read_config()
+    assert name == "mnist/sim-single:best"
+    assert run.recipe.average > 0
+    assert run.recipe.augments
+
+
+def test_a_recipe_that_does_not_exist_is_one_line(capsys):
+    assert main(["train", "copy/deq", "--recipe", "best", "--scale", "smoke"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Two classes a child can tell apart: bright above, bright below."""
+    rng = np.random.default_rng(0)
+    for label in ("above", "below"):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for i in range(20):
+            pixels = rng.integers(0, 80, (12, 16, 3))
+            pixels[: 6 if label == "above" else None, :] += 0 if label == "below" else 120
+            pixels[6 if label == "below" else 12 :, :] += 120
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(tmp_path / "photos" / label / f"{i}.png")
+    return tmp_path / "photos"
+
+
+def test_own_pictures_need_no_preset(photos, tmp_path, capsys):
+    out = tmp_path / "run"
+    arguments = ["--recipe.epochs", "6", "--recipe.learning-rate", "0.01", "--precision", "float32", "--json"]
+    assert main(["train", "--data", str(photos), "--device", "cpu", "--out", str(out), *arguments]) == 0
+    _, run = RunDirectory(out).read_config()
+    assert run.model.lift.image == (3, 12, 16)
+    assert run.model.outputs == 2
+    assert RunDirectory(out).read_result()["test"]["accuracy"] == 1.0
+    assert main(["eval", str(out), "--device", "cpu", "--json"]) == 0
+
+
+def test_own_pictures_are_for_models_that_look_at_pictures(photos, capsys):
+    assert main(["train", "copy/deq", "--data", str(photos)]) == 2
+    assert "leave the preset out" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_one_line(tmp_path, capsys):
+    assert main(["train", "--data", str(tmp_path / "nothing"), "--out", str(tmp_path / "r")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "r").exists()

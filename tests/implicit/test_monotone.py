@@ -1,0 +1,283 @@
+"""monDEQ: counts, equilibria and gradients against dense twins and finite differences, and what it says of itself."""
+
+import collections
+import copy
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+from dense_monotone import dense, flat
+
+from koopsim.bridge import WarmStart
+from koopsim.config import MonDEQConfig, SIMConfig, VGGConfig
+from koopsim.errors import KoopsimError
+from koopsim.implicit import UnconvergedWarning, monotone, splitting
+from koopsim.implicit.monotone import SPLITTINGS, MonDEQ
+from koopsim.implicit.monotone_operator import Chain
+from koopsim.models import build
+from koopsim.nn import build_sim, count_parameters
+
+F64 = torch.float64
+TIGHT = {"max_steps": 3000, "tol": 1e-13}
+KINDS = {
+    "single": {"image": (2, 4, 4), "tiers": (2,)},
+    "multi": {"image": (1, 4, 4), "tiers": (2, 3)},
+    "three": {"image": (1, 8, 8), "tiers": (2, 2, 3)},
+    "connected": {"image": (1, 3, 3), "tiers": (6,), "connected": True},
+}
+
+
+def model_of(kind: str, strength: float = 2.0, **options) -> MonDEQ:
+    """A model with strong interactions, as after training: at first W is nearly -A^T A of norm 1 / width."""
+    model = MonDEQ(**KINDS[kind], outputs=3, **options).double()
+    if not model.connected:
+        with torch.no_grad():
+            model.operator.log_g.fill_(torch.tensor(strength).log())
+            model.operator.h.fill_(strength)
+    return model
+
+
+def images(model: MonDEQ, count: int = 3) -> torch.Tensor:
+    return torch.randn(count, *model.image, dtype=F64)
+
+
+def step_size(splitting_: str) -> float:
+    return 0.05 if splitting_ == "forward-backward" else 0.5
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        (MonDEQConfig((3, 32, 32), (81,)), 172_218),
+        (MonDEQConfig((3, 32, 32), (16, 32, 60)), 170_194),
+        (MonDEQConfig((1, 28, 28), (56,)), 84_460),
+        (MonDEQConfig((1, 28, 28), (16, 32, 32)), 81_394),
+        (MonDEQConfig((1, 28, 28), (87,), connected=True), 84_313),
+    ],
+)
+def test_published_parameter_counts(config, parameters):
+    assert count_parameters(build(config)) == parameters
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_both_splittings_find_the_dense_equilibrium(kind):
+    torch.manual_seed(1)
+    reference = model_of(kind)
+    x = images(reference)
+    W, inside = dense(reference)
+    q = torch.zeros(len(x), len(W), dtype=F64)
+    if kind == "connected":
+        q = reference.U(x.flatten(1)).detach()
+    else:
+        first = F.pad(reference.U(x).detach(), (1, 1, 1, 1)).flatten(1)
+        q[:, : first.shape[1]] = first
+    z = torch.zeros_like(q)
+    a = 1 / torch.linalg.matrix_norm(torch.eye(len(W), dtype=F64) - W, ord=2) ** 2
+    for _ in range(5000):
+        z = torch.relu((1 - a) * z + a * (z @ W.T + q)) * inside
+    assert 0.05 < (z > 0).double().mean() < 0.95
+    torch.testing.assert_close(z, torch.relu(z @ W.T + q) * inside, rtol=1e-9, atol=1e-12)
+    for name in SPLITTINGS:
+        model = MonDEQ(**KINDS[kind], outputs=3, splitting=name, alpha=step_size(name), **TIGHT).double()
+        model.load_state_dict(reference.state_dict() | {"alpha": model.alpha})
+        got, info = model.solve(x)
+        assert info.converged.all()
+        torch.testing.assert_close(flat(model, got.detach()), z, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(model.prepare(x)(got), got, rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(model(x), _logits(model, got))
+
+
+def _logits(model: MonDEQ, z: torch.Tensor) -> torch.Tensor:
+    last = model.images(z)[-1]
+    if len(model.tiers) == 1 and not model.connected:
+        last = last.unfold(2, 4, 4).unfold(3, 4, 4).mean((-1, -2))
+    return last.flatten(1) @ model.readout.weight.T + model.readout.bias
+
+
+@pytest.mark.parametrize("name", SPLITTINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_is_the_finite_difference(kind, name):
+    torch.manual_seed(2)
+    slow = name == "forward-backward" or kind == "three"  # then along random directions only
+    model = model_of(kind, 1.0 if slow else 2.0, splitting=name, alpha=0.2 if slow else 0.5, **TIGHT)
+    x = images(model, 2).requires_grad_()
+    names = [n for n, p in model.named_parameters() if p.numel() < 80]
+    assert {"log_g", "A", "B", "h"} <= {n.split(".")[1] for n in names if "operator" in n} or kind == "connected"
+
+    def outputs(x, *parameters):
+        return torch.func.functional_call(model, dict(zip(names, parameters, strict=True)), (x,))
+
+    parameters = [model.get_parameter(n).detach().clone().requires_grad_() for n in names]
+    assert torch.autograd.gradcheck(outputs, (x, *parameters), eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=slow)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_is_float64_rounded(kind):
+    model = model_of(kind, tol=1e-6)
+    x = images(model)
+    single = copy.deepcopy(model).float()
+    got, want = single(x.float()), model(x.float())
+    assert (got.dtype, want.dtype) == (torch.float32, F64)
+    torch.testing.assert_close(got.double(), want, rtol=1e-4, atol=1e-5)
+    got.square().sum().backward()
+    want.square().sum().backward()
+    for p, r in zip(single.parameters(), model.parameters(), strict=True):
+        assert p.grad is not None
+        assert r.grad is not None
+        torch.testing.assert_close(p.grad.double(), r.grad, rtol=1e-3, atol=1e-4 * float(r.grad.abs().max()))
+
+
+def test_bfloat16_autocast_does_not_touch_the_solve():
+    model = model_of("single", tol=1e-6).float()
+    x = images(model).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z, _ = model.solve(x)
+    assert z.dtype == torch.float32
+    torch.testing.assert_close(z, model.solve(x)[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", SPLITTINGS)
+def test_tuning_finds_a_faster_step_to_the_same_equilibrium(name):
+    model = model_of("single", strength=4.0, splitting=name, alpha=1.0, tol=1e-8, max_steps=1000)
+    x = images(model)
+    best = model.tune_alpha(x)
+    z, info = model.solve(x)
+    assert best == float(model.alpha) == float(model.state_dict()["alpha"]) < 1
+    assert info.converged.all()
+    torch.testing.assert_close(model.prepare(x)(z), z, rtol=1e-5, atol=1e-6)
+    for other in (best / 2, 2 * best):
+        model.alpha.fill_(other)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnconvergedWarning)
+            assert model.solve(x)[1].steps.double().mean() >= info.steps.double().mean() - splitting.CHECK_EVERY
+    model.tune = False
+    model.start_epoch(x)
+    assert float(model.alpha) == 2 * best
+    model.tune = True
+    model.start_epoch(x)
+    assert float(model.alpha) == best
+
+
+def test_samples_converge_each_by_itself():
+    model = model_of("multi", strength=3.0, tol=1e-6)
+    x = images(model, 4) * torch.tensor([1e-3, 1, 100, 0], dtype=F64).view(-1, 1, 1, 1)
+    _, together = model.solve(x)
+    alone = [model.solve(x[i : i + 1])[1].steps.item() for i in range(4)]
+    assert together.steps.tolist() == alone
+    assert len(set(alone)) > 1
+
+
+def test_an_unconverged_solve_says_so():
+    model = model_of("single", strength=4.0, tol=1e-12, max_steps=3)
+    with pytest.warns(UnconvergedWarning, match="forward solve left 3 of 3"):
+        outputs = model(images(model))
+    with pytest.warns(UnconvergedWarning, match="backward"):
+        outputs.sum().backward()
+    report = model.diagnostics()
+    assert report["unconverged"] == report["backward_unconverged"] == 1
+    assert report["solver_steps"] == 3
+    assert report["residual"] > 1e-12
+    model(images(model)).sum().backward()  # said once
+
+
+def test_a_step_size_beyond_forward_backward_is_unconverged_not_wrong():
+    model = model_of("single", strength=6.0, splitting="forward-backward", alpha=1.0)
+    with pytest.warns(UnconvergedWarning):
+        model(images(model))
+    assert model.diagnostics()["unconverged"] > 0
+
+
+def test_a_solve_begun_at_its_end_is_over_at_once():
+    for name in SPLITTINGS:
+        model = model_of("three", splitting=name, alpha=step_size(name), **TIGHT)
+        x = images(model)
+        z, cold = model.solve(x)
+        again, warm = model.solve(x, z)
+        assert warm.steps.max() == splitting.CHECK_EVERY < cold.steps.min()
+        torch.testing.assert_close(again, z, rtol=1e-9, atol=1e-12)
+        elsewhere, _ = model.solve(x, torch.randn_like(z))
+        torch.testing.assert_close(elsewhere, z, rtol=1e-9, atol=1e-11)
+    with pytest.raises(KoopsimError, match="state of shape"):
+        model.solve(x, z[:, 1:])
+
+
+def test_a_sim_starts_its_solve():
+    model = model_of("single", **TIGHT)
+    x, D = images(model), model.inside.shape[0]
+    sim = build_sim(SIMConfig(VGGConfig(2, (2, 4, 4)), lift_dim=4, hidden=D)).double()
+    z, info = WarmStart(sim, safeguard=True)(model, x)
+    assert info.converged.all()
+    torch.testing.assert_close(z, model.solve(x)[0], rtol=1e-9, atol=1e-11)
+
+
+def _counted(method, calls):
+    def call(self, y):
+        calls[method.__name__] += 1
+        return method(self, y)
+
+    return call
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_capture_runs_its_budget_and_no_more(kind, monkeypatch):
+    model = model_of(kind, tol=1e-8)
+    x = images(model)
+    want = model(x)
+    want.sum().backward()
+    gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    for module in (splitting, monotone):
+        monkeypatch.setattr(module, "capturing", lambda: True)
+    calls = collections.Counter()
+    for name in ("__call__", "transposed"):
+        monkeypatch.setattr(Chain, name, _counted(getattr(Chain, name), calls))
+    model.captured_steps = (100, 120)
+    model.zero_grad()
+    got = model(x)
+    got.sum().backward()
+    assert calls == {"__call__": 102, "transposed": 121}  # one more for c, and one recorded for the gradient
+    torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-8)
+    for p, g in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(p.grad, g, rtol=1e-5, atol=1e-7)
+
+
+def test_the_budget_follows_the_solves():
+    model = model_of("single", tol=1e-3, max_steps=50)
+    first = model.variant
+    model.adapt()
+    assert model.variant == first  # nothing is known yet
+    model(images(model)).sum().backward()
+    info = model.last_info
+    assert info is not None
+    assert info.backward is not None
+    needed = info.steps.max(), info.backward.steps.max()
+    model.diagnostics()
+    model.adapt()
+    for budget, steps in zip(model.variant, needed, strict=True):
+        assert steps < budget <= steps + 4
+    model.longest.fill_(50)
+    model.adapt()
+    assert model.variant == (50, 50)
+
+
+def test_what_does_not_fit_is_refused():
+    model = model_of("single")
+    with pytest.raises(KoopsimError, match=r"shape \(2, 4, 4\); expected \('batch', 2, 4, 4\)"):
+        model(images(model)[0])
+    with pytest.raises(KoopsimError, match="multiples of 4"):
+        MonDEQ((1, 6, 8), (2, 2, 2))
+    with pytest.raises(KoopsimError, match="peaceman-rachford"):
+        MonDEQ(splitting="douglas-rachford")
+    with pytest.raises(RuntimeError, match="second derivatives"):
+        x = images(model).requires_grad_()
+        torch.autograd.grad(model(x).sum(), x, create_graph=True)
+
+
+def test_no_gradient_no_tape():
+    model = model_of("single")
+    with torch.no_grad():
+        assert not model(images(model)).requires_grad
+    model.requires_grad_(False)
+    z, info = model.solve(images(model))
+    assert not z.requires_grad
+    assert info.backward is None

@@ -1,0 +1,102 @@
+"""What only a GPU can show of a monDEQ: the whole training step captured, inverses and splittings included."""
+
+import warnings
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from koopsim.implicit import inverse, splitting
+from koopsim.implicit.inverse import INVERSES
+from koopsim.implicit.monotone import MonDEQ
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # torch.compile advises
+]
+KINDS = {
+    "single": {"image": (3, 16, 16), "tiers": (13,)},
+    "multi": {"image": (3, 16, 16), "tiers": (5, 6, 7)},
+    "connected": {"image": (1, 28, 28), "tiers": (87,), "connected": True},
+}
+
+
+def training_step(model: MonDEQ, x: torch.Tensor, y: torch.Tensor):
+    def step():
+        for p in model.parameters():
+            p.grad = None
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss.detach()
+
+    return step
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
+@pytest.mark.parametrize("method", INVERSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_captured_step_is_the_eager_step(kind, method, fused, monkeypatch):
+    monkeypatch.setattr(inverse, "INVERSE", method)
+    monkeypatch.setattr(splitting, "FUSED", fused)
+    model = MonDEQ(**KINDS[kind], tol=1e-4).cuda()
+    batches = torch.randn(3, 8, *model.image, device="cuda")
+    x, y = batches[0].clone(), torch.randint(0, 10, (8,), device="cuda")
+    step = training_step(model, x, y)
+    model.captured_steps = (48, 48)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+            model.diagnostics()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        captured = step()
+        report = model.diagnostics()
+    gradients = [p.grad for p in model.parameters()]
+    for alpha, batch in zip((1.0, 0.5, 0.25), batches, strict=True):
+        model.alpha.fill_(alpha)  # the graph follows the buffer
+        x.copy_(batch)
+        graph.replay()
+        got, value = [g.clone() for g in gradients if g is not None], captured.clone()
+        steps = report["solver_steps"].clone()
+        want, info = step(), model.last_info
+        assert info is not None
+        torch.testing.assert_close(value, want, rtol=1e-3, atol=1e-4)
+        assert abs(steps - info.steps.double().mean()) <= splitting.CHECK_EVERY
+        for g, p in zip(got, model.parameters(), strict=True):
+            assert p.grad is not None
+            torch.testing.assert_close(g, p.grad, rtol=2e-2, atol=1e-3 * float(p.grad.abs().max()))
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+@pytest.mark.parametrize("method", INVERSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_waits_for_the_gpu_while_capturing(kind, method, monkeypatch):
+    """The code path of a capture, with PyTorch told to raise at any synchronisation."""
+    monkeypatch.setattr(inverse, "INVERSE", method)
+    model = MonDEQ(**KINDS[kind]).cuda()
+    x, y = torch.randn(8, *model.image, device="cuda"), torch.randint(0, 10, (8,), device="cuda")
+    step = training_step(model, x, y)
+    step()
+    for module in ("splitting", "monotone"):
+        monkeypatch.setattr(f"koopsim.implicit.{module}.capturing", lambda: True)
+    step()
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        step()
+        model.diagnostics()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cuda_is_cpu(kind):
+    model = MonDEQ(**KINDS[kind], tol=1e-10).double()
+    x = torch.randn(4, *model.image, dtype=torch.float64)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        want = model(x).detach()
+    torch.testing.assert_close(model.cuda()(x.cuda()).cpu(), want, rtol=1e-8, atol=1e-9)

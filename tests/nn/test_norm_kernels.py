@@ -1,0 +1,61 @@
+"""Fused normalisation, ReLU and pooling against PyTorch's layers, through Triton's interpreter or on CUDA."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+from koopsim.nn.lift import VGG, padded_channels
+
+CHECK = """
+import copy
+import torch
+from koopsim.nn import norm_kernels
+from koopsim.nn.lift import VGG
+
+norm_kernels.PARTS = 8  # the interpreter is slow
+device = "cuda" if torch.cuda.is_available() else "cpu"
+torch.backends.cudnn.allow_tf32 = False
+for batch, image, channels in [(3, (3, 8, 12), 6), (2, (1, 16, 8), 11)]:
+    torch.manual_seed(batch)
+    vgg = VGG(image, channels, 5).to(device)
+    with torch.no_grad():  # all of them matter: not only ones and zeros
+        for p in vgg.parameters():
+            p.add_(0.3 * torch.randn_like(p))
+    x = torch.randn(batch, *image, device=device, requires_grad=True)
+    twin = copy.deepcopy(vgg)
+    slow, fast = twin.stages(x), vgg.fused_stages(x, torch.float32)
+    torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
+    for (name, a), b in zip(vgg.named_buffers(), twin.buffers()):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=name)
+    weights = torch.randn_like(slow)
+    fast_grads = torch.autograd.grad((fast * weights).sum(), [x, *vgg.stages.parameters()], materialize_grads=True)
+    slow_grads = torch.autograd.grad((slow * weights).sum(), [x, *twin.stages.parameters()])
+    for a, b in zip(fast_grads, slow_grads):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=3e-5 * max(1.0, float(b.abs().max())))
+print("kernels agree")
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_the_fused_stages_are_the_stages():
+    environment = dict(os.environ)
+    if not torch.cuda.is_available():
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
+    assert "kernels agree" in done.stdout, done.stderr[-3000:]
+
+
+def test_they_stay_out_of_the_way_on_a_cpu():
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not VGG((3, 8, 8), 4, 2).fused(torch.zeros(1, 3, 8, 8))
+
+
+def test_channels_are_padded_with_zeros():
+    x = torch.ones(2, 5, 3, 3)
+    assert padded_channels(x, 1).shape == (2, 8, 3, 3)
+    assert padded_channels(x, 0).shape == (8, 5, 3, 3)
+    assert padded_channels(x, 1).sum() == x.sum()

@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from koopsim import datasets
+from koopsim.config import ClassificationConfig, Recipe
+from koopsim.errors import KoopsimError
+from koopsim.tasks import Classification
+from koopsim.tasks.augment import cut_out, moved
+from koopsim.tasks.classification import channel_statistics
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return Classification(ClassificationConfig("digits"))
+
+
+def test_the_splits_are_a_tenth_and_the_rest(digits):
+    sizes = {name: len(digits.split(name)[0]) for name in ("train", "valid", "train+valid", "test")}
+    assert sizes["valid"] == round(sizes["train+valid"] / 10)
+    assert sizes["train"] + sizes["valid"] == sizes["train+valid"]
+    assert sizes["train+valid"] + sizes["test"] == 1797
+    joined = torch.cat([digits.split("valid")[0], digits.split("train")[0]])
+    assert torch.equal(joined, digits.split("train+valid")[0])
+    with pytest.raises(KoopsimError, match="no split 'tets'"):
+        digits.split("tets")
+
+
+@pytest.mark.parametrize(("images", "valid"), [(50_000, 5_000), (73_257, 7_326), (60_000, 6_000)])
+def test_the_sizes_of_the_paper(images, valid, monkeypatch):
+    one = np.zeros((1, 1, 4, 4), np.uint8)
+    fake = datasets.Images(
+        "fake",
+        (np.broadcast_to(one, (images, 1, 4, 4)), np.zeros(images, np.int64)),
+        (one, np.zeros(1, int)),
+        ("a", "b"),
+    )
+    monkeypatch.setattr(datasets, "load", lambda name: fake)
+    assert Classification(ClassificationConfig("fake")).valid == valid
+
+
+def test_the_split_is_seeded_and_never_touches_the_test_images(digits):
+    again = Classification(ClassificationConfig("digits"))
+    other = Classification(ClassificationConfig("digits", seed=1))
+    assert torch.equal(again.x, digits.x)
+    assert not torch.equal(other.x, digits.x)
+    assert torch.equal(other.x_test, digits.x_test)
+    few = Classification(ClassificationConfig("digits", train=100, test=50))
+    assert [len(few.split(n)[0]) for n in ("train", "valid", "test")] == [90, 10, 50]
+
+
+def test_inputs_have_mean_zero_and_deviation_one(digits):
+    raw = digits.split("train+valid")[0]
+    assert raw.dtype == torch.uint8
+    x = digits.inputs(raw)
+    assert float(x.mean()) == pytest.approx(0.0, abs=1e-4)
+    assert float(x.std()) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_channel_statistics_are_those_of_the_floats():
+    x = np.random.default_rng(0).integers(0, 256, (7, 3, 5, 4), dtype=np.uint8)
+    x[:, 2] = 9
+    mean, deviation = channel_statistics(x)
+    np.testing.assert_allclose(mean, (x / 255).mean((0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(deviation[:2], (x / 255).std((0, 2, 3))[:2], rtol=1e-10)
+    assert deviation[2] == 1.0
+
+
+def test_evaluate_counts_what_is_right(digits):
+    class Oracle(nn.Module):
+        """Knows the first half of the test images and always says 0 on the others."""
+
+        def forward(self, x):
+            labels = digits.split("test")[1].clone()
+            labels[len(labels) // 2 :] = 0
+            return nn.functional.one_hot(labels, 10).double() * 50
+
+    labels = digits.split("test")[1]
+    expected = (len(labels) // 2 + int((labels[len(labels) // 2 :] == 0).sum())) / len(labels)
+    assert digits.evaluate(Oracle(), "test")["accuracy"] == pytest.approx(expected)
+
+
+def test_moving_is_a_crop_of_the_mirrored_border():
+    image = torch.arange(2 * 5 * 6, dtype=torch.uint8).reshape(1, 2, 5, 6)
+    padded = nn.functional.pad(image.float(), (2, 2, 2, 2), mode="reflect")
+    mirrored = nn.functional.pad(image.float().flip(-1), (2, 2, 2, 2), mode="reflect")
+    for right in range(5):
+        for down in range(5):
+            draws = torch.tensor([[0.9, (right + 0.5) / 5, (down + 0.5) / 5, 0, 0]])
+            window = (slice(None), slice(None), slice(down, down + 5), slice(right, right + 6))
+            assert torch.equal(moved(image, draws, flip=True, shift=2).float(), padded[window])
+            draws[0, 0] = 0.1
+            assert torch.equal(moved(image, draws, flip=True, shift=2).float(), mirrored[window])
+    assert torch.equal(moved(image, draws, flip=False, shift=0), image)
+
+
+def test_cut_out_blanks_a_square():
+    draws = torch.tensor([[0, 0, 0, 0.5, 0.25], [0, 0, 0, 0.0, 0.99]])
+    out = cut_out(torch.ones(2, 3, 8, 8), draws, 4)
+    assert torch.equal((out[0, 0] == 0).nonzero().amin(0), torch.tensor([0, 2]))
+    assert int((out[0] == 0).sum()) == 3 * 16
+    assert int((out[1] == 0).sum()) == 3 * 3 * 2  # cut by the corner
+
+
+def test_augmentation_happens_in_training_only(digits):
+    raw = digits.split("train")[0][:8]
+    recipe = Recipe(shift=1, cutout=2)
+    draws = torch.rand(8, 5)
+    plain = digits.inputs(raw)
+    assert torch.equal(digits.inputs(raw, recipe, None), plain)
+    assert not torch.equal(digits.inputs(raw, recipe, draws), plain)
+    assert torch.equal(digits.inputs(raw, recipe, draws), digits.inputs(raw, recipe, draws))

@@ -1,0 +1,207 @@
+"""The task's splits and figures, and a set of pictures trained together against each trained alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from koopsim.config import FourierConfig, FourierNetworkConfig, IdentityConfig, ImageRegressionConfig, MLPConfig, Recipe
+from koopsim.config import SIMConfig
+from koopsim.errors import KoopsimError
+from koopsim.pictures import PictureSet
+from koopsim.presets import run_of
+from koopsim.runs import RunDirectory
+from koopsim.tasks import build_task
+from koopsim.tasks.image_regression import ImageRegression, coordinates, psnr_of
+from koopsim.train import load, loop, train
+from koopsim.train.pictures import Member, build_member, bytes_of, parameters_of, population_of
+
+CPU = torch.device("cpu")
+MODELS = {
+    "single": SIMConfig(MLPConfig(2, 12), lift_dim=10, hidden=9, outputs=3),
+    "two": SIMConfig(MLPConfig(2, 12), lift_dim=10, fourier=FourierConfig(14, 0.3), hidden=9, outputs=3),
+    "rff": SIMConfig(IdentityConfig(2), lift_dim=2, fourier=FourierConfig(16, 0.1), hidden=9, outputs=3),
+    "tancik": FourierNetworkConfig(features=16, sigma=2.0, width=11),
+}
+
+
+def small_task(size=16):
+    return ImageRegression(ImageRegressionConfig("text", size, count=3, steps_an_epoch=5))
+
+
+def with_bandwidth(model, factor):
+    if isinstance(model, FourierNetworkConfig):
+        return replace(model, sigma=model.sigma * factor)
+    return replace(model, fourier=model.fourier and replace(model.fourier, bandwidth=model.fourier.bandwidth * factor))
+
+
+def test_the_grid_and_the_splits_are_the_papers():
+    values = np.random.default_rng(0).random((1, 8, 8, 3), dtype=np.float32)
+    task = ImageRegression(ImageRegressionConfig(size=8), given=PictureSet(("a",), values))
+    axis = np.linspace(0, 1, 8, endpoint=False)
+    x, y = np.meshgrid(axis, axis, indexing="xy")
+    places = np.stack([x, y], -1)
+    for name, rows, columns in (("train", 0, 0), ("valid", 0, 1), ("test", 1, 1)):
+        points, colours = task.split(name)
+        np.testing.assert_allclose(points, places[rows::2, columns::2].reshape(-1, 2))
+        np.testing.assert_array_equal(colours[0], values[0, rows::2, columns::2].reshape(-1, 3))
+    assert len(task.split("train+valid")[0]) == 32
+    with pytest.raises(KoopsimError, match="no split 'tset'"):
+        task.split("tset")
+
+
+def test_coordinates_of_a_picture_that_is_not_square():
+    points = coordinates(2, 4)
+    assert points.tolist() == [[i / 4, j / 4] for j in range(2) for i in range(4)]
+
+
+def test_psnr_is_not_clamped():
+    class Constant(nn.Module):
+        def __init__(self, value):
+            super().__init__()
+            self.value = nn.Parameter(torch.tensor(value))
+
+        def forward(self, x):
+            return self.value.expand(len(x), 3)
+
+    values = np.zeros((2, 8, 8, 3), np.float32)
+    task = ImageRegression(ImageRegressionConfig(size=8), given=PictureSet(("a", "b"), values))
+    assert task.psnrs([Constant(0.1), Constant(10.0)], "test") == pytest.approx([20.0, -20.0], abs=1e-5)
+    figures = task.evaluate([Constant(0.1), Constant(10.0)], "test")
+    assert figures["psnr"] == pytest.approx(0.0, abs=1e-5)
+    assert figures["psnr_std"] == pytest.approx(40 / 2**0.5, abs=1e-5)
+    assert figures["psnr/b"] == pytest.approx(-20.0, abs=1e-5)
+    assert psnr_of(0.0) == np.inf
+    assert np.isnan(psnr_of(np.nan))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_together_is_alone(name):
+    """Three pictures, each with its own rate, bandwidth and seed, against the plain model and torch.optim.Adam."""
+    task = small_task()
+    members = [Member(p, with_bandwidth(MODELS[name], 1 + p), (1 + p) * 1e-3, 7 * p) for p in (2, 0, 1)]
+    population = population_of(task, members, Recipe(epochs=2), "float64")
+    population.run(10)
+    x, y = task.split("train")
+    for p, member in enumerate(members):
+        model = build_member(member, "float64")
+        adam = torch.optim.Adam(model.parameters(), lr=member.learning_rate)
+        for _ in range(10):
+            adam.zero_grad()
+            (model(x.double()) - y[member.picture]).square().mean().backward()
+            adam.step()
+        for key, tensor in population.stack.member(p).items():
+            torch.testing.assert_close(tensor, model.state_dict()[key], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_short_precisions_stay_near_the_reference(name):
+    ends = {}
+    for precision in ("float32", "tf32", "bf16"):
+        population = population_of(small_task(), [Member(0, MODELS[name], 1e-3)], Recipe(epochs=4), precision)
+        population.run(20)
+        ends[precision] = float(population.losses[0, 19])
+    assert ends["bf16"] != ends["float32"]
+    assert ends["tf32"] == pytest.approx(ends["float32"], rel=1e-3)
+    assert ends["bf16"] == pytest.approx(ends["float32"], rel=0.05)
+
+
+def test_memory_is_counted_where_it_goes():
+    wide, narrow = (replace(MODELS["rff"], hidden=h) for h in (256, 32))
+    assert bytes_of(wide, 65_536) > 3 * bytes_of(narrow, 65_536)
+    assert bytes_of(wide, 65_536, "bf16") < 0.6 * bytes_of(wide, 65_536)
+    assert bytes_of(MODELS["two"], 65_536) > bytes_of(MODELS["rff"], 65_536)
+    assert parameters_of(MODELS["rff"]) == sum(p.numel() for p in build_member(Member(0, MODELS["rff"], 1.0)).parameters())
+    with pytest.raises(KoopsimError, match="needs an MLP"):
+        bytes_of(SIMConfig(), 10)
+
+
+def small_run(name="image/sim-rff", **task):
+    run = run_of(name, "smoke")
+    model = MODELS["tancik" if name.endswith("tancik") else name.split("-")[1]]
+    config = replace(run.task, pictures="text", size=16, count=3, steps_an_epoch=4, **task)
+    return replace(run, model=model, task=config, recipe=replace(run.recipe, epochs=3))
+
+
+def run_in(path, run, resume=False, **options):
+    directory = RunDirectory(path) if resume else RunDirectory.create(path, run, "image/sim-rff")
+    return directory, train(run, directory, "image/sim-rff", CPU, resume=resume, **options)
+
+
+@pytest.mark.parametrize("name", ["image/sim-single", "image/sim-two", "image/sim-rff", "image/tancik"])
+def test_a_run_leaves_what_it_found_and_loads_again(name, tmp_path):
+    run = small_run(name)
+    directory, result = run_in(tmp_path / "r", run)
+    assert result["steps"] == 12
+    assert [line["step"] for line in result["metrics"]] == [4, 8, 12]
+    assert {"psnr", "psnr/text00", "psnr/text02"} <= result["test"].keys()
+    models = load(tmp_path / "r")
+    assert isinstance(models, nn.ModuleList)
+    assert build_task(run.task).evaluate(models, "test") == pytest.approx(result["test"], rel=1e-6)
+    assert directory.read_result() == result
+    assert result["metrics"][-1]["valid_psnr"] == pytest.approx(result["valid"]["psnr"], rel=1e-6)
+
+
+def test_a_set_cut_into_groups_gives_the_same_networks(tmp_path):
+    _, whole = run_in(tmp_path / "whole", small_run())
+    _, parts = run_in(tmp_path / "parts", small_run(at_once=1))
+    assert parts["steps"] == 36
+    assert parts["test"] == pytest.approx(whole["test"], rel=1e-4)
+
+
+@pytest.mark.parametrize("stop_after", [1, 4])
+def test_a_stopped_run_resumes_to_the_same_bits(stop_after, tmp_path, monkeypatch):
+    import os
+    import signal
+
+    _, whole = run_in(tmp_path / "whole", small_run(at_once=2))
+    seen = 0
+
+    def stop(event):
+        nonlocal seen
+        seen += event["event"] == "epoch"
+        if seen == stop_after and event["event"] == "epoch":
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(loop.Stopped):
+        run_in(tmp_path / "cut", small_run(at_once=2), listen=stop)
+    with pytest.raises(KoopsimError, match="unfinished"):
+        load(tmp_path / "cut")
+    torch.manual_seed(999)
+    _, resumed = run_in(tmp_path / "cut", small_run(at_once=2), resume=True)
+    assert resumed["test"] == whole["test"]
+    without = [[{k: v for k, v in line.items() if k != "seconds"} for line in r["metrics"]] for r in (whole, resumed)]
+    assert without[0] == without[1]
+
+
+def test_a_loss_that_is_not_a_number_names_the_picture(tmp_path):
+    run = small_run("image/sim-single")
+    with pytest.raises(KoopsimError, match=r"loss of text00 became .* Try a smaller"):
+        run_in(tmp_path / "r", replace(run, recipe=replace(run.recipe, learning_rate=1e30)))
+
+
+def test_a_broken_checkpoint_is_refused(tmp_path):
+    directory, _ = run_in(tmp_path / "r", small_run())
+    whole = directory.checkpoint_file.read_bytes()
+    directory.checkpoint_file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(KoopsimError, match="not a whole koopsim checkpoint"):
+        load(tmp_path / "r")
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_captured_on_cuda_is_eager_on_the_cpu(name, precision):
+    losses = []
+    for device, capture in (("cpu", False), ("cuda", False), ("cuda", True)):
+        task = ImageRegression(ImageRegressionConfig("text", 64, count=2, steps_an_epoch=5), device)
+        members = [Member(p, MODELS[name], 1e-3, p) for p in range(2)]
+        population = population_of(task, members, Recipe(epochs=2), precision, capture=capture)
+        population.run(10)
+        losses.append(population.losses.cpu())
+    rtol = 1e-3 if precision == "float32" else 0.05
+    for other in losses[1:]:
+        torch.testing.assert_close(other, losses[0], rtol=rtol, atol=1e-5)
