@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from koopsim.config import Model, Run, from_dict, to_dict
-from koopsim.nn import lift
+from koopsim.nn import padding
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory, environment, write_json
 from koopsim.train import prepare, train
@@ -179,7 +179,7 @@ def speed(arguments: argparse.Namespace) -> None:
         run = replace(run, precision=precision, recipe=replace(run.recipe, batch_size=batch))
         run = replace(run, task=replace(run.task, train=arguments.images, dataset=arguments.data or run.task.dataset))
         try:
-            lift.CHANNELS_OF_A_TILE = arguments.tile
+            padding.TILE = arguments.tile
             _, trainer = prepare(run, DEVICE, capture=False if eager else None)
             trainer.tune()
             trainer.run(0, min(70, trainer.steps_per_epoch))  # warm
@@ -260,7 +260,7 @@ def main() -> None:
             sub.add_argument("--data", help="other images than the preset's, such as an .npz of random ones")
             sub.add_argument("--eager", action="store_true", help="the uncaptured step too")
             sub.add_argument("--repeats", type=int, default=5)
-            sub.add_argument("--tile", type=int, default=lift.CHANNELS_OF_A_TILE, help="channels are padded to these")
+            sub.add_argument("--tile", type=int, default=padding.TILE, help="channels are padded to these")
             sub.add_argument("--profile", action="store_true", help="and where the time goes")
             sub.add_argument("--out", type=Path)
     arguments = parser.parse_args()

@@ -8,7 +8,8 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from koopsim.nn.lift import VGG, padded_channels
+from koopsim.nn.lift import VGG
+from koopsim.nn.padding import TILE, PaddedKernels
 
 CHECK = """
 import copy
@@ -54,8 +55,16 @@ def test_they_stay_out_of_the_way_on_a_cpu():
         assert not VGG((3, 8, 8), 4, 2).fused(torch.zeros(1, 3, 8, 8))
 
 
-def test_channels_are_padded_with_zeros():
-    x = torch.ones(2, 5, 3, 3)
-    assert padded_channels(x, 1).shape == (2, 8, 3, 3)
-    assert padded_channels(x, 0).shape == (8, 5, 3, 3)
-    assert padded_channels(x, 1).sum() == x.sum()
+def test_kernels_are_padded_with_zeros_and_gradients_come_back():
+    kernels = [torch.randn(5, 3, 3, 3, requires_grad=True), torch.randn(5, 20, 3, 3, requires_grad=True)]
+    padded = PaddedKernels.apply(torch.float32, *kernels)
+    for kernel, wide in zip(kernels, padded, strict=True):
+        out, into = kernel.shape[:2]
+        assert torch.equal(wide[:out, :into], kernel)
+        assert torch.isclose(wide.abs().sum(), kernel.abs().sum())
+        assert wide.is_contiguous(memory_format=torch.channels_last)
+    assert [tuple(wide.shape) for wide in padded] == [(TILE, 8, 3, 3), (TILE, 2 * TILE, 3, 3)]
+    weights = [torch.randn_like(wide) for wide in padded]
+    grads = torch.autograd.grad(sum((w * p).sum() for w, p in zip(weights, padded, strict=True)), kernels)
+    for kernel, weight, grad in zip(kernels, weights, grads, strict=True):
+        assert torch.equal(grad, weight[: kernel.shape[0], : kernel.shape[1]])

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim.nn.linear import Linear
+from koopsim.nn.padding import PaddedKernels, padded_images
 
 
 class MLP(nn.Sequential):
@@ -61,26 +62,17 @@ class VGG(nn.Module):
         """The stages with padded channels and `norm_kernels`: (B, C, H, W) -> (B, channels, H/4, W/4)."""
         from koopsim.nn.norm_kernels import NormReluPool
 
-        y = padded_channels(x, 1).to(dtype, memory_format=torch.channels_last)
+        layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
+        y = padded_images(x, dtype)
         with torch.autocast(x.device.type, enabled=False):
-            for k in (0, 3, 7, 10):
-                conv, norm = cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])
-                W = padded_channels(padded_channels(conv.weight, 0), 1).to(dtype, memory_format=torch.channels_last)
-                y = F.conv2d(y, W, padding=1).permute(0, 2, 3, 1)  # its bias: see `norm_kernels`
+            kernels = cast(tuple, PaddedKernels.apply(dtype, *(conv.weight for conv, _ in layers)))
+            for i, ((conv, norm), kernel) in enumerate(zip(layers, kernels, strict=True)):
+                y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1)  # its bias: see `norm_kernels`
                 running = (conv.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps)
-                y = NormReluPool.apply(y, norm.weight, norm.bias, running, k in (3, 10))
+                y = NormReluPool.apply(y, norm.weight, norm.bias, running, i % 2 == 1)
                 y = cast(Tensor, y).permute(0, 3, 1, 2)
-                norm.num_batches_tracked.add_(1)  # pyright: ignore[reportOptionalMemberAccess]
-        return y[:, : self.channels].to(torch.float32 if dtype == torch.bfloat16 else dtype)
-
-
-CHANNELS_OF_A_TILE = 8  # tensor cores take channels in eights
-
-
-def padded_channels(x: Tensor, axis: int) -> Tensor:
-    """x with zeros appended along `axis` up to a whole number of tiles."""
-    missing = -x.shape[axis] % CHANNELS_OF_A_TILE
-    return F.pad(x, (0, 0) * (x.ndim - 1 - axis) + (0, missing))
+            torch._foreach_add_([cast(Tensor, norm.num_batches_tracked) for _, norm in layers], 1)
+        return y[:, : self.channels]
 
 
 def vmapped(x: Tensor) -> bool:

@@ -5,6 +5,7 @@
 With thousands of rows and thirty features the gradient of W is one long sum for a single tile of the chip.
 Cutting the rows into slices makes it a batched product, one slice a tile, and a short sum: the same numbers up
 to the order of addition, several times faster on a GPU, and plain PyTorch, so that vmap and autograd know it.
+Small layers keep float32 under autocast: the casts, forward and back, cost more than the product.
 """
 
 import torch
@@ -18,6 +19,9 @@ MANY = 256  # rows
 
 def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """x W^T + b over the last axis, sliced where that pays."""
+    if torch.is_autocast_enabled(x.device.type) and max(W.shape) <= FEW:
+        with torch.autocast(x.device.type, enabled=False):
+            return linear(x.to(W.dtype), W, b)
     rows = x.numel() // x.shape[-1]
     if not x.is_cuda or max(W.shape) > FEW or rows < MANY or rows % SLICES or torch.is_autocast_enabled("cuda"):
         return F.linear(x, W, b)
