@@ -23,6 +23,7 @@ from koopsim.config import Model, Run, from_dict, to_dict
 from koopsim.nn import padding
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory, environment, write_json
+from koopsim.tasks import Task, build_task
 from koopsim.train import prepare, train
 from koopsim.train.state import keep_model_only
 
@@ -59,11 +60,11 @@ def grid(arguments: argparse.Namespace) -> list[Run]:
 class Trial:
     """One run on its own stream."""
 
-    def __init__(self, run: Run):
-        self.run = run
+    def __init__(self, run: Run, task: Task):
+        self.run, self.task = run, task
         self.stream = torch.cuda.Stream() if DEVICE.type == "cuda" else None
         with torch.cuda.stream(self.stream):
-            self.task, self.trainer = prepare(run, DEVICE)
+            _, self.trainer = prepare(run, DEVICE, task=task)
             self.trainer.warm_up()
             if self.trainer.capture and len(self.trainer.x) % self.trainer.size:
                 self.trainer.graph(len(self.trainer.x) % self.trainer.size)
@@ -83,11 +84,12 @@ class Trial:
 
 def search(arguments: argparse.Namespace) -> None:
     runs, done, began = grid(arguments), [], time.monotonic()
+    task = build_task(runs[0].task, DEVICE)
     for start in range(0, len(runs), arguments.at_once):
         if time.monotonic() - began > arguments.seconds:
             print(f"out of time: {len(runs) - start} trials were not begun", flush=True)
             break
-        trials = [Trial(run) for run in runs[start : start + arguments.at_once]]
+        trials = [Trial(run, task) for run in runs[start : start + arguments.at_once]]
         for epoch in range(max(t.run.recipe.epochs for t in trials)):
             for trial in trials:
                 if epoch < trial.run.recipe.epochs:
@@ -134,7 +136,7 @@ def without_bandwidth(run: Run) -> Model:
 
 
 def final(arguments: argparse.Namespace) -> None:
-    began = time.monotonic()
+    began, tasks = time.monotonic(), {}
     for name, seed in itertools.product(arguments.presets, arguments.seeds):
         if time.monotonic() - began > arguments.seconds:
             print(f"out of time before {name}, seed {seed}", flush=True)
@@ -146,11 +148,15 @@ def final(arguments: argparse.Namespace) -> None:
         folder = arguments.runs / f"{name.replace('/', '-').replace(':', '-')}-seed{seed}"
         directory = RunDirectory.create(folder, run, name, overwrite=True)
         try:
-            result = train(run, directory, name, DEVICE, listen=Lines(name))
+            if run.task not in tasks:
+                tasks = {run.task: build_task(run.task, DEVICE)}
+            result = train(run, directory, name, DEVICE, listen=Lines(name), task=tasks[run.task])
         except Exception as error:  # the next row must not suffer
             print(f"{name} seed {seed}: {type(error).__name__}: {error}", flush=True)
             continue
         keep_model_only(directory.checkpoint_file)
+        if seed != arguments.seeds[0]:  # the weights of one seed are enough
+            directory.checkpoint_file.unlink()
         pace = result["train_seconds"] / run.recipe.epochs
         print(f"{name} seed {seed}  {label(run)}  test {rounded(result['test'])}  {pace:.3f} s/epoch", flush=True)
 

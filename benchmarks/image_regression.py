@@ -27,8 +27,19 @@ import numpy as np
 import torch
 from torch.quasirandom import SobolEngine
 
-from koopsim.config import FourierConfig, FourierNetworkConfig, IdentityConfig, ImageRegressionConfig, MLPConfig, Model
-from koopsim.config import Recipe, Run, SIMConfig, from_dict, to_dict
+from koopsim.config import (
+    FourierConfig,
+    FourierNetworkConfig,
+    IdentityConfig,
+    ImageRegressionConfig,
+    MLPConfig,
+    Model,
+    Recipe,
+    Run,
+    SIMConfig,
+    from_dict,
+    to_dict,
+)
 from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.pictures import save_png
@@ -40,6 +51,7 @@ from koopsim.train.pictures import Member, bytes_of, population_of
 from koopsim.train.population import Population, groups
 
 TITLES = {"sim-single": "SIM (single)", "sim-two": "SIM (two)", "sim-rff": "SIM (RFF only)", "tancik": "Tancik"}
+ORDER = ["sim-rff", "tancik", "sim-two", "sim-single"]
 HIDDEN = 256
 STEPS_AN_EPOCH = 100
 
@@ -65,7 +77,7 @@ class Space:
 # The region that trials on small crops left open (docs/images-as-networks.md); --wide is the paper's whole space.
 SPACES = {
     "sim-single": Space((Shape(256, 256, 0), Shape(512, 512, 0)), (3e-4, 8e-3), (1, 1)),
-    "sim-two": Space((Shape(64, 64, 512), Shape(256, 256, 512)), (1e-4, 3e-3), (0.005, 0.3)),
+    "sim-two": Space((Shape(32, 32, 512), Shape(64, 64, 512)), (1e-4, 1e-3), (0.003, 0.02)),
     "sim-rff": Space((Shape(0, 2, 512),), (3e-4, 1e-2), (0.006, 0.03)),
     "tancik": Space((), (1e-3, 1e-3), (1, 1)),
 }
@@ -84,7 +96,7 @@ def default_choice(name: str, pictures: str, tiny: bool) -> tuple[Model, float]:
         return (replace(model, features=32, width=16), 1e-3) if tiny else (model, 1e-3)
     shape = SPACES[name].shapes[0]
     shape = Shape(min(shape.width, 16), min(shape.N, 16), min(shape.M, 32)) if tiny else shape
-    bandwidth, rate = {"sim-single": (1.0, 1e-3), "sim-two": (0.05, 3e-4), "sim-rff": (0.014, 2e-3)}[name]
+    bandwidth, rate = {"sim-single": (1.0, 1e-3), "sim-two": (0.006, 4e-4), "sim-rff": (0.014, 2e-3)}[name]
     return sim(shape, bandwidth), rate
 
 
@@ -210,8 +222,9 @@ class Bench:
             for i in set(alive) - set(survivors):
                 states.pop(i, None)
             self.write_search(name, pictures, task, members, curves, alive, time.monotonic() - began)
-            print(f"  search {name} {Path(pictures).name}: {len(alive)} members to step {steps}, best valid mean "
-                  f"{self.best_mean(task, members, curves, alive):.2f}, {time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+            mean, spent = self.best_mean(task, members, curves, alive), time.monotonic() - began
+            where = f"search {name} {Path(pictures).name}"
+            print(f"  {where}: {len(alive)} members to step {steps}, best valid {mean:.2f}, {spent:.0f} s", flush=True)
             if last or self.late():
                 break
             alive = sorted(survivors)
@@ -231,7 +244,11 @@ class Bench:
             member = members[best]
             chosen[picture] = {"model": to_dict(member.model), "valid_psnr": known(curves[best]), **label(member)}
         rows = [
-            {"picture": task.names[m.picture], **label(m), "curve": [[c["step"], round(c["valid_psnr"], 3)] for c in curve]}
+            {
+                "picture": task.names[m.picture],
+                **label(m),
+                "curve": [[c["step"], c["valid_psnr"]] for c in curve],
+            }
             for m, curve in zip(members, curves, strict=True)
         ]
         write_json(
@@ -299,7 +316,8 @@ class Bench:
         ]  # fmt: skip
         return {
             "ends": ends, "metrics": metrics, "train_seconds": seconds, "set_up_seconds": set_up, "captured": capture,
-            "milliseconds_per_step": 1e3 * seconds / steps, "milliseconds_per_picture_step": 1e3 * seconds / steps / count,
+            "milliseconds_per_step": 1e3 * seconds / steps,
+            "milliseconds_per_picture_step": 1e3 * seconds / steps / count,
         }  # fmt: skip
 
     def final(self, name: str, pictures: str) -> None:
@@ -426,7 +444,7 @@ def put(population: Population, slot: int, state: dict[str, torch.Tensor]) -> No
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", default=["../shared/data/natural16", "../shared/data/text16"])
-    parser.add_argument("--models", nargs="+", choices=list(TITLES), default=["sim-rff", "tancik", "sim-single", "sim-two"])
+    parser.add_argument("--models", nargs="+", choices=list(TITLES), default=ORDER)
     stages = ["timing", "search", "final", "precision"]
     parser.add_argument("--stages", nargs="+", choices=stages, default=stages)
     parser.add_argument("--out", type=Path, default=Path("results/h200"))
@@ -435,7 +453,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--pictures", type=int, help="only the first so many of each set")
     parser.add_argument("--trials", type=int, default=32, help="for every picture")
-    parser.add_argument("--rungs", type=int, nargs="+", default=[100, 400, 2000], help="steps at which trials are judged")
+    parser.add_argument(
+        "--rungs", type=int, nargs="+", default=[100, 400, 2000], help="steps at which trials are judged"
+    )
     parser.add_argument("--keep", type=float, default=0.25, help="share of the trials that goes on after a rung")
     parser.add_argument("--wide", action="store_true", help="the paper's whole range of rates and bandwidths")
     parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="bf16")

@@ -1,21 +1,23 @@
 """Is a verdict right up to the noise? A real matrix that has it exactly, and how far that is from the given one.
 
-    min ||E||_F   with   W_i (A + E) V_i = mu_i I   for every group of eigenvalues claimed to be on the circle
+    min ||E||_F   with   W_i (A + E) V_i = mu_i I   for every group of eigenvalues claimed to be on the circle,
+    or                   mean and discriminant of one 2 x 2 block as those of a Jordan block on it
 
 by Newton's method from E = 0, in real unknowns, n^2 of them. V_i and W_i are bases of the group's right and left
 invariant subspaces of the present A + E, from SciPy's Schur forms. mu_i is 1, -1, or the group's mean over its
-modulus: the angle of a rotation is free. At the end A + E is written in the basis of its invariant subspaces,
-each claimed block replaced by mu_i I outright, and the rest must be inside the circle. So the matrix has the
-claimed verdict by construction, and nothing of `koopsim.spectral` is used but the claim.
+modulus: the angle of a rotation is free. At the end the k smallest singular values of A + E - mu_i I, which Newton
+has left at rounding, are added to the distance: without them mu_i has k eigenvectors. The other eigenvalues must
+be inside the circle. So there is such a matrix, whatever `koopsim.spectral` thinks; only its claim is used.
 """
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import block_diag, schur
+from scipy.linalg import schur
 from scipy.linalg.lapack import ztrsen
 
 STEPS = 8
+EPS = np.finfo(float).eps
 INSIDE = 1e-12  # how far inside the rest must be
 
 
@@ -31,8 +33,8 @@ def claimed(verdict) -> list[tuple[complex | None, np.ndarray]]:
     return groups
 
 
-def witness(A: np.ndarray, verdict) -> tuple[np.ndarray, float]:
-    """(a matrix with exactly the claimed eigenvalues on the circle, spectral radius of the rest of it)."""
+def witness(A: np.ndarray, verdict) -> tuple[float, float]:
+    """(distance of a matrix with exactly the claimed eigenvalues on the circle, spectral radius of its others)."""
     groups, n, E = claimed(verdict), len(A), np.zeros_like(A)
     for _ in range(STEPS):
         rows, right = [], []
@@ -50,28 +52,63 @@ def witness(A: np.ndarray, verdict) -> tuple[np.ndarray, float]:
             rows.append(F)
             right.append(d)
         E = np.linalg.lstsq(np.vstack(rows), np.concatenate(right), rcond=1e-12)[0].reshape(n, n)
-    return exact(A + E, groups)
+    cost, radius = exact(A + E, groups)
+    return float(np.linalg.norm(E)) + cost, radius
 
 
-def exact(M: np.ndarray, groups) -> tuple[np.ndarray, float]:
-    """M with each group's block replaced by a multiple of the identity on the circle."""
-    bases, blocks, left = [], [], list(np.linalg.eigvals(M))
+def jordan_witness(A: np.ndarray, verdict) -> float:
+    """Distance of a matrix with a Jordan block of size 2 on the circle, where that is the claim; else infinite."""
+    sizes = [b.size for b in verdict.defective if b.eigenvalue.imag >= 0]
+    block = next((s for s in verdict.snapped if s.taken == verdict.defective[0].eigenvalue), None) if sizes else None
+    if block is None or sizes != [2]:
+        return np.inf
+    w, mu = verdict.eigenvalues[list(block.indices)], block.taken
+    real, n, E = mu.imag == 0, len(A), np.zeros_like(A)
+    eigenvalues = w if real else w[w.imag * mu.imag > 0]
+    for _ in range(STEPS):
+        V, W = subspace(A + E, eigenvalues)
+        B = W @ (A + E) @ V
+        mean, half = np.trace(B) / 2, (B[0, 0] - B[1, 1]) / 2
+        slopes = np.eye(2) / 2, np.array([[half, B[1, 0]], [B[0, 1], -half]])  # of the two, by the entries of B
+        F = np.array([(W.T @ G @ V.T).ravel() for G in slopes])  # d mean and d discriminant along E
+        d = np.array([(mu if real else mean / abs(mean)) - mean, -(half**2 + B[0, 1] * B[1, 0])]) + F @ E.ravel()
+        if not real:  # of the mean only its modulus
+            turn = np.conj(mean / abs(mean))
+            radial, d0 = (turn * F[0]).real, (turn * d[0]).real
+            F, d = np.vstack([radial, F[1].real, F[1].imag]), np.r_[d0, d[1].real, d[1].imag]
+        else:
+            F, d = np.vstack([F.real, F.imag]), np.r_[d.real, d.imag]
+        E = np.linalg.lstsq(F, d, rcond=1e-12)[0].reshape(n, n)
+    M = A + E
+    V, W = subspace(M, eigenvalues)
+    B = W @ M @ V
+    mean, half = np.trace(B) / 2, (B[0, 0] - B[1, 1]) / 2
+    centre = mu if real else mean / abs(mean)
+    J = centre * np.eye(2) + np.array([[half, B[0, 1]], [B[1, 0], -half]])
+    if abs(B[0, 1]) >= abs(B[1, 0]):
+        J[1, 0] = -(half**2) / B[0, 1]
+    else:
+        J[0, 1] = -(half**2) / B[1, 0]
+    if np.linalg.norm(J - B) <= n * EPS * np.linalg.norm(M) * np.linalg.norm(W):
+        return float(np.linalg.norm(E))  # there already, as far as a Schur form can tell
+    change = V @ (J - B) @ W
+    return float(np.linalg.norm(E + (change.real if real else 2 * change.real)))
+
+
+def exact(M: np.ndarray, groups) -> tuple[float, float]:
+    """(what it still costs to have each group on the circle exactly, spectral radius of the others).
+
+    Taking the k smallest singular values off M - mu I leaves a matrix with k eigenvectors at mu.
+    """
+    cost, left = 0.0, list(np.linalg.eigvals(M))
     for target, eigenvalues in groups:
         V, W = subspace(M, eigenvalues)
-        wanted = on_circle(target, W @ M @ V)
-        mirror = target is None  # the conjugate rotation
-        bases += [V, V.conj()] if mirror else [V]
-        blocks += [wanted, wanted.conj()] if mirror else [wanted]
-        for mu in (*eigenvalues, *(eigenvalues.conj() if mirror else ())):
-            left.pop(int(np.argmin(np.abs(np.array(left) - mu))))
-    radius = 0.0
-    if left:
-        V, W = subspace(M, np.array(left))
-        bases.append(V)
-        blocks.append(W @ M @ V)
-        radius = float(np.abs(np.linalg.eigvals(blocks[-1])).max())
-    X = np.hstack(bases)
-    return X @ block_diag(*blocks) @ np.linalg.inv(X), radius
+        mu = on_circle(target, W @ M @ V)[0, 0]
+        s = np.linalg.svd(M - mu * np.eye(len(M)), compute_uv=False)[-len(eigenvalues) :]
+        cost += float(np.linalg.norm(s)) * (1 if target is not None else 2)  # and the conjugate rotation
+        for w in (*eigenvalues, *(eigenvalues.conj() if target is None else ())):
+            left.pop(int(np.argmin(np.abs(np.array(left) - w))))
+    return cost, float(np.abs(left).max()) if left else 0.0
 
 
 def on_circle(target: complex | None, B: np.ndarray) -> np.ndarray:
@@ -98,8 +135,11 @@ def subspace(M: np.ndarray, eigenvalues: np.ndarray) -> tuple[np.ndarray, np.nda
 
 def right_up_to_noise(A: np.ndarray, verdict) -> tuple[bool, float]:
     """Whether a matrix within the verdict's noise of A has the verdict; its distance, in units of the noise."""
-    if verdict.case not in ("fixed-point", "invariant-set"):
-        return False, np.inf  # nothing is built for these: they have to be right as they stand
-    near, radius = witness(A, verdict)
-    distance = float(np.linalg.norm(near - A)) / (verdict.noise * float(np.linalg.norm(A)))
-    return bool(distance <= 1 and radius < 1 - INSIDE), distance
+    if verdict.case in ("fixed-point", "invariant-set"):
+        distance, radius = witness(A, verdict)
+    else:
+        distance, radius = jordan_witness(A, verdict), 0.0  # a Jordan block is divergence, whatever the rest is
+    believed = verdict.noise / (1 - verdict.noise) + 8 * len(A) * EPS  # relative to the larger matrix; and rounding
+    return bool(distance <= believed * np.linalg.norm(A) and radius < 1 - INSIDE), float(
+        distance / np.linalg.norm(A) / verdict.noise
+    )
