@@ -26,6 +26,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
 test-all: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: setup

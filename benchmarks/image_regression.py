@@ -72,13 +72,14 @@ class Space:
     shapes: tuple[Shape, ...]
     rates: tuple[float, float]
     bandwidths: tuple[float, float]
+    share: float = 1.0  # of --trials
 
 
 # The region that trials on small crops left open (docs/images-as-networks.md); --wide is the paper's whole space.
 SPACES = {
-    "sim-single": Space((Shape(256, 256, 0), Shape(512, 512, 0)), (3e-4, 8e-3), (1, 1)),
+    "sim-single": Space((Shape(256, 256, 0), Shape(512, 512, 0)), (3e-4, 8e-3), (1, 1), share=0.5),
     "sim-two": Space((Shape(32, 32, 512), Shape(64, 64, 512)), (1e-4, 1e-3), (0.003, 0.02)),
-    "sim-rff": Space((Shape(0, 2, 512),), (3e-4, 1e-2), (0.006, 0.03)),
+    "sim-rff": Space((Shape(0, 2, 512),), (2e-4, 1e-2), (0.006, 0.04)),
     "tancik": Space((), (1e-3, 1e-3), (1, 1)),
 }
 
@@ -118,7 +119,7 @@ class Bench:
         self.a = arguments
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.deadline = time.monotonic() + 60 * arguments.minutes
-        self.recipe = Recipe(epochs=-(-arguments.steps // STEPS_AN_EPOCH))
+        self.recipe = Recipe(epochs=-(-arguments.steps // STEPS_AN_EPOCH), schedule=arguments.schedule)
         self.tasks: dict[str, ImageRegression] = {}
         arguments.out.mkdir(parents=True, exist_ok=True)
 
@@ -132,7 +133,7 @@ class Bench:
         return time.monotonic() > self.deadline
 
     def file(self, kind: str, model: str, pictures: str) -> Path:
-        return self.a.out / f"{kind}-{model.removeprefix('image/')}-{Path(pictures).name}.json"
+        return self.a.out / f"{kind}-{model.removeprefix('image/')}-{Path(pictures).name}{self.a.suffix}.json"
 
     # ------------------------------------------------------------ stepping members, in groups that fit
 
@@ -179,14 +180,15 @@ class Bench:
     def trials(self, name: str, count: int) -> list[tuple[Model, float]]:
         """Quasi-random (model, learning rate), spread evenly over the shapes."""
         space = SPACES[name]
-        rates, bandwidths = (np.log(space.rates), np.log(space.bandwidths))
+        shapes = [Shape(*map(int, text.split("x"))) for text in self.a.shapes or []] or space.shapes
+        rates, bandwidths = np.log(self.a.rates or space.rates), np.log(self.a.bandwidths or space.bandwidths)
         if self.a.wide:
             rates = np.log((1e-4, 0.05))
-            bandwidths = np.log((1e-3, 1e3)) if space.shapes[0].M else bandwidths
+            bandwidths = np.log((1e-3, 1e3))
         draws = SobolEngine(2, scramble=True, seed=self.a.seed).draw(count).double().numpy()
         found = []
         for i, (u, v) in enumerate(draws):
-            shape = space.shapes[i % len(space.shapes)]
+            shape = shapes[i % len(shapes)]
             if self.a.tiny:
                 shape = Shape(min(shape.width, 16), min(shape.N, 16), min(shape.M, 32))
             rate = float(np.exp(rates[0] + u * (rates[1] - rates[0])))
@@ -196,7 +198,7 @@ class Bench:
     def search(self, name: str, pictures: str) -> None:
         """Successive halving: every rung's survivors of a picture are its best on the validation pixels."""
         task, began = self.task(pictures), time.monotonic()
-        trials = self.trials(name, self.a.trials)
+        trials = self.trials(name, max(2, round(SPACES[name].share * self.a.trials)))
         members = [Member(p, m, lr, self.a.seed + 17 * p) for p in range(len(task.names)) for m, lr in trials]
         alive, states, curves = list(range(len(members))), {}, [[] for _ in members]
         reached = 0
@@ -344,7 +346,10 @@ class Bench:
         for p in self.a.draw:
             if p < len(ends):
                 model = ends[p][0].to(self.device)
-                save_png(folder / f"{Path(pictures).name}-{task.names[p]}-{name}.png", to_pixels(task.draw(model)))
+                save_png(
+                    folder / f"{Path(pictures).name}-{task.names[p]}-{name}{self.a.suffix}.png",
+                    to_pixels(task.draw(model)),
+                )
 
     def figures(self) -> None:
         """Figure 4 and PSNR against seconds from what the results so far left on disk."""
@@ -356,13 +361,17 @@ class Bench:
             results = {n: json.loads(f.read_text()) for n in TITLES if (f := self.file("image", n, pictures)).exists()}
             curves = {TITLES[n]: r["metrics"] for n, r in results.items()}
             if curves:
-                psnr_curves(curves, self.a.out / "images" / f"psnr-{kept}.png", f"{kept}, {len(task.names)} pictures")
+                psnr_curves(
+                    curves,
+                    self.a.out / "images" / f"psnr-{kept}{self.a.suffix}.png",
+                    f"{kept}, {len(task.names)} pictures",
+                )
             for p in self.a.draw:
                 row, figures = {}, {}
                 if p < len(task.names):
                     row["truth"] = task.values[p].cpu().numpy()
                     for name, result in results.items():
-                        file = self.a.out / "images" / f"{kept}-{task.names[p]}-{name}.png"
+                        file = self.a.out / "images" / f"{kept}-{task.names[p]}-{name}{self.a.suffix}.png"
                         if file.exists():
                             row[TITLES[name]] = np.asarray(Image.open(file)) / 255
                             figures[TITLES[name]] = result["test"][f"psnr/{task.names[p]}"]
@@ -370,7 +379,7 @@ class Bench:
                     rows.append(row)
                     psnrs.append(figures)
         if rows:
-            figure4(rows, self.a.out / "images" / "figure4.png", psnrs)
+            figure4(rows, self.a.out / "images" / f"figure4{self.a.suffix}.png", psnrs)
 
     # ------------------------------------------------------------ timing and precision
 
@@ -452,11 +461,18 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--size", type=int, default=512)
     parser.add_argument("--pictures", type=int, help="only the first so many of each set")
-    parser.add_argument("--trials", type=int, default=32, help="for every picture")
+    parser.add_argument("--trials", type=int, default=24, help="for every picture")
     parser.add_argument(
-        "--rungs", type=int, nargs="+", default=[100, 400, 2000], help="steps at which trials are judged"
+        "--rungs", type=int, nargs="+", default=[300, 1000, 2000], help="steps at which trials are judged"
     )
-    parser.add_argument("--keep", type=float, default=0.25, help="share of the trials that goes on after a rung")
+    parser.add_argument("--keep", type=float, default=0.34, help="share of the trials that goes on after a rung")
+    parser.add_argument(
+        "--schedule", choices=["constant", "cosine"], default="constant", help="the paper's is constant"
+    )
+    parser.add_argument("--suffix", default="", help="of the files, to keep another recipe beside the paper's: -cosine")
+    parser.add_argument("--rates", type=float, nargs=2, metavar=("LOW", "HIGH"), help="where learning rates are drawn")
+    parser.add_argument("--bandwidths", type=float, nargs=2, metavar=("LOW", "HIGH"), help="and bandwidths")
+    parser.add_argument("--shapes", nargs="+", metavar="WIDTHxNxM", help="such as 32x32x512; 0x2x512 is RFF only")
     parser.add_argument("--wide", action="store_true", help="the paper's whole range of rates and bandwidths")
     parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="bf16")
     parser.add_argument("--precisions", nargs="+", default=["bf16", "tf32", "float32"])

@@ -1,14 +1,19 @@
-"""Milliseconds per training step of the monDEQs, and how many splitting steps their solves take.
+"""Milliseconds per training step of the monDEQs, where they go, and how many splitting steps the solves take.
 
-    python benchmarks/mondeq_steps.py [--batch 128] [--modes eager captured] [--inverses lu blocks newton-schulz]
+    python benchmarks/mondeq_steps.py [--batch 128] [--modes eager captured parts] [--inverses kernel blocks lu]
+        [--precisions high] [--strength 1] [--tune] [--profile] [--out FILE.json]
 
 Each row is one model: forward, backward, no optimiser, random images, the median over repeats. `--strength` sets the
-Frobenius norms of A and B: 1 is how training starts, trained models have more and take more steps.
+Frobenius norms of A and B: 1 is how training starts, trained models have more and take more steps. The mode `parts`
+times what a step is made of, one by one. A row is a process of its own, eager ones first: a capture that fails spoils
+the process it happens in.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -16,8 +21,9 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from koopsim.implicit import inverse, splitting
+from koopsim.implicit import inverse
 from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.splitting import Projection, advance
 from koopsim.nn import count_parameters
 from koopsim.runs import environment, write_json
 
@@ -28,10 +34,13 @@ SIZES = {
     "mnist/mondeq-multi": ((1, 28, 28), (16, 32, 32), False),
     "mnist/mondeq-connected": ((1, 28, 28), (87,), True),
 }
+MODES = ("eager", "parts", "captured")
+CUDA = torch.cuda.is_available()
+DEVICE = torch.device("cuda" if CUDA else "cpu")
 
 
-def stepper(model: MonDEQ, batch: int, device: torch.device):
-    x, y = torch.randn(batch, *model.image, device=device), torch.randint(0, 10, (batch,), device=device)
+def stepper(model: MonDEQ, batch: int):
+    x, y = torch.randn(batch, *model.image, device=DEVICE), torch.randint(0, 10, (batch,), device=DEVICE)
 
     def step() -> None:
         for p in model.parameters():
@@ -42,78 +51,173 @@ def stepper(model: MonDEQ, batch: int, device: torch.device):
     return step, x
 
 
-def captured(step, device: torch.device):
-    stream = torch.cuda.Stream(device)
+def captured(work):
+    """The work replayed from a CUDA graph, so that launches are not what is timed; on a CPU the work itself."""
+    if not CUDA:
+        return work
+    torch.cuda.synchronize()
+    stream = torch.cuda.Stream(DEVICE)
     with torch.cuda.stream(stream):
         for _ in range(3):
-            step()
+            work()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        step()
+        work()
     return graph.replay
 
 
-def milliseconds(step, device: torch.device, repeats: int) -> float:
+def milliseconds(work, repeats: int) -> float:
+    """The median over repeats, on CUDA by events around ten calls."""
     times = []
     for _ in range(repeats + 2):
-        began = time.perf_counter()
-        step()
-        if device.type == "cuda":
+        if CUDA:
+            first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            first.record()
+            for _ in range(10):
+                work()
+            last.record()
             torch.cuda.synchronize()
-        times.append(1e3 * (time.perf_counter() - began))
+            times.append(first.elapsed_time(last) / 10)
+        else:
+            began = time.perf_counter()
+            work()
+            times.append(1e3 * (time.perf_counter() - began))
     return statistics.median(times[2:])
 
 
-def row(name: str, arguments: argparse.Namespace, device: torch.device, mode: str) -> dict:
+def parts(model: MonDEQ, x: torch.Tensor, repeats: int) -> dict[str, float]:
+    """Each part of a step captured and timed by itself."""
+    with torch.no_grad():
+        W = model.operator.linear()
+        T = model._step(W)
+        q = model._inject(x)
+        P = Projection(model.inside, rectify=True)
+        z = torch.relu(q)
+        units = Projection((z > 0).view(torch.uint8), rectify=False)
+        tier, part = model.tiers[0], z[: model.tiers[0].size]
+        image = part.reshape(tier.grid.rows, tier.grid.columns, tier.depth, -1)
+        spectrum = tier.grid.transform(image)
+        matrix = T.matrices[0][:, :, : spectrum.shape[1]]
+
+    def recorded() -> None:
+        for p in model.operator.parameters():
+            p.grad = None
+        model.operator.linear()(z).backward(q)
+
+    def symbols() -> None:
+        for p in model.operator.parameters():
+            p.grad = None
+        torch.autograd.backward(list(model.operator.linear().matrices), list(W.matrices))
+
+    found = {
+        "inject and its gradient": lambda: model._inject(x).backward(q),
+        "symbols": model.operator.linear,
+        "symbols and their gradient": symbols,
+        "inverse and step matrices": lambda: model._step(W),
+        "affine map": lambda: T(z),
+        "affine map, transposed": lambda: T.transposed(z),
+        "first tier: transform": lambda: tier.grid.transform(image),
+        "first tier: product": lambda: torch.bmm(matrix, spectrum),
+        "first tier: back": lambda: tier.grid.inverse(spectrum),
+        "projection": lambda: advance(z, q, P, True, None),
+        "projection and residual": lambda: advance(z, q, P, True, z),
+        "backward projection": lambda: advance(z, q, units, True, None),
+        "offset": lambda: model._offset(lambda y: y, q),
+        "recorded W z and its gradient": recorded,
+    }
+    return {name: milliseconds(captured(work), repeats) for name, work in found.items()}
+
+
+def profile(work) -> str:
+    """Where the device's time goes in ten steps."""
+    from torch.profiler import ProfilerActivity
+    from torch.profiler import profile as profiled
+
+    with profiled(activities=[ProfilerActivity.CUDA if CUDA else ProfilerActivity.CPU]) as kept:
+        for _ in range(10):
+            work()
+        if CUDA:
+            torch.cuda.synchronize()
+    spent = "self_device_time_total" if CUDA else "self_cpu_time_total"
+    events = sorted(kept.key_averages(), key=lambda e: -getattr(e, spent))[:30]
+    return "\n".join(f"{getattr(e, spent) / 10:9.1f} us/step  {e.count / 10:6.1f} x  {e.key[:110]}" for e in events)
+
+
+def row(arguments: argparse.Namespace) -> dict:
+    """The one row that the arguments name."""
+    (name,), (mode,) = arguments.models, arguments.modes
+    (method,), (precision,) = arguments.inverses, arguments.precisions
+    torch.set_float32_matmul_precision(precision)
+    if method != "auto":
+        inverse._fitting = lambda W: method
+    found: dict = {"model": name, "mode": mode, "inverse": method, "precision": precision}
+    found |= {"batch": arguments.batch, "strength": arguments.strength}
     image, tiers, connected = SIZES[name]
     torch.manual_seed(0)
-    model = MonDEQ(image, tiers, connected).to(device)
+    model = MonDEQ(image, tiers, connected).to(DEVICE)
     if not connected:
         with torch.no_grad():
             model.operator.log_g.fill_(torch.tensor(arguments.strength).log())
             model.operator.h.fill_(arguments.strength)
-    step, x = stepper(model, arguments.batch, device)
-    alpha = model.tune_alpha(x) if arguments.tune else float(model.alpha)
+    step, x = stepper(model, arguments.batch)
+    found |= {"parameters": count_parameters(model)}
+    found["alpha"] = model.tune_alpha(x) if arguments.tune else float(model.alpha)
+    if mode == "parts":
+        return found | {"parts_ms": parts(model, x, arguments.repeats)}
     step()
-    report = {key: float(value) for key, value in model.diagnostics().items()}
+    found |= {key: float(value) for key, value in model.diagnostics().items()}
     if mode == "captured":
         model.adapt()
-        step = captured(step, device)
-    found = {"parameters": count_parameters(model), "alpha": alpha, "budget": model.variant} | report
-    return found | {"ms": milliseconds(step, device, arguments.repeats)}
+        found["budget"] = model.variant
+        step = captured(step)
+    found["ms"] = milliseconds(step, arguments.repeats)
+    if CUDA:
+        found["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
+    if arguments.profile:
+        print(profile(step), file=sys.stderr, flush=True)
+    return found
+
+
+def measured(arguments: argparse.Namespace, mode: str, name: str, method: str, precision: str) -> dict:
+    """The row from a process of its own, or what went wrong in it."""
+    command = [sys.executable, __file__, "--row", "--models", name, "--modes", mode, "--inverses", method]
+    command += ["--precisions", precision, "--batch", str(arguments.batch), "--strength", str(arguments.strength)]
+    command += ["--repeats", str(arguments.repeats), *["--tune"][: arguments.tune], *["--profile"][: arguments.profile]]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if arguments.profile:
+        print(done.stderr, flush=True)
+    if done.returncode:
+        wrong = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return {"model": name, "mode": mode, "inverse": method, "precision": precision, "error": wrong[:300]}
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--models", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--modes", nargs="+", default=None, choices=["eager", "captured"])
-    parser.add_argument("--inverses", nargs="+", default=[inverse.INVERSE], choices=list(inverse.INVERSES))
-    parser.add_argument("--precisions", nargs="+", default=["highest"], choices=["highest", "high"], help="high: TF32")
+    parser.add_argument("--modes", nargs="+", default=MODES if CUDA else ["eager"], choices=MODES)
+    parser.add_argument("--inverses", nargs="+", default=["auto"], choices=["auto", *inverse.METHODS])
+    parser.add_argument("--precisions", nargs="+", default=["high"], choices=["highest", "high"], help="high: TF32")
     parser.add_argument("--strength", type=float, default=1.0)
     parser.add_argument("--tune", action="store_true", help="tune alpha first")
-    parser.add_argument("--plain", action="store_true", help="do not fuse the small kernels")
+    parser.add_argument("--profile", action="store_true", help="and which kernels take the time")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--row", action="store_true", help="one row, in this process")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    splitting.FUSED = not arguments.plain
+    if arguments.row:
+        print(json.dumps(row(arguments)))
+        return
     rows = []
-    for name in arguments.models:
-        for mode in arguments.modes or (["eager", "captured"] if device.type == "cuda" else ["eager"]):
-            for inverse.INVERSE in arguments.inverses:
+    for mode in sorted(arguments.modes, key=MODES.index):
+        for name in arguments.models:
+            for method in arguments.inverses:
                 for precision in arguments.precisions:
-                    torch.set_float32_matmul_precision(precision)
-                    found = {"model": name, "mode": mode, "inverse": inverse.INVERSE, "precision": precision}
-                    found |= {"batch": arguments.batch, "strength": arguments.strength}
-                    try:
-                        found |= row(name, arguments, device, mode)
-                    except RuntimeError as error:
-                        found["error"] = f"{type(error).__name__}: {str(error)[:300]}"
-                    rows.append(found)
-                    print(json.dumps(found), flush=True)
+                    rows.append(measured(arguments, mode, name, method, precision))
+                    print(json.dumps(rows[-1]), flush=True)
     if arguments.out:
         write_json(arguments.out, {"rows": rows, "environment": environment()})
 

@@ -1,6 +1,6 @@
 """How often is the verdict right? Random Jordan structures under random similarity and noise, and exact ones.
 
-    python benchmarks/spectral_verdicts.py [--cases 20000] [--seed 777] [--out results/spectral-verdicts.json]
+    python benchmarks/spectral_verdicts.py [--cases 20000] [--seed 778] [--out results/spectral-verdicts.json]
 
 The oracle is the structure A0 = S J S^-1 was built from; A = A0 + E with ||E||_F = noise ||A0||_F is what
 `analyze(A, noise)` sees. Noise 0 means: analyze(A) with its default.
@@ -336,7 +336,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=20000)
     parser.add_argument("--exact", type=int, default=500)
     parser.add_argument("--near", type=int, default=3000)
-    parser.add_argument("--seed", type=int, default=777)
+    parser.add_argument("--seed", type=int, default=778)
     parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "spectral-verdicts.json")
     options = parser.parse_args()
     rng = np.random.default_rng(options.seed)
@@ -350,7 +350,7 @@ def main() -> None:
         "near_miss_cases": options.near,
         "exact_cases": options.exact,
         "seed": options.seed,
-        "seeds_looked_at_while_thresholds_were_set": [0, 1, 3, 4, 5, 11, 12, 13, 14, 31, 2023],
+        "seeds_looked_at_while_thresholds_were_set": [0, 1, 3, 4, 5, 11, 12, 13, 14, 31, 777, 2023],
         "random": random,
         "near_misses": near,
         "exact": exact,

@@ -7,7 +7,8 @@ by Newton's method from E = 0, in real unknowns, n^2 of them. V_i and W_i are ba
 invariant subspaces of the present A + E, from SciPy's Schur forms. mu_i is 1, -1, or the group's mean over its
 modulus: the angle of a rotation is free. At the end the k smallest singular values of A + E - mu_i I, which Newton
 has left at rounding, are added to the distance: without them mu_i has k eigenvectors. The other eigenvalues must
-be inside the circle. So there is such a matrix, whatever `koopsim.spectral` thinks; only its claim is used.
+be inside the circle. So there is such a matrix, whatever `koopsim.spectral` thinks; only its claim is used. Where
+Newton's method fails, E = sum of V_i (mu_i I - B_i) W_i is put to the same test.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def claimed(verdict) -> list[tuple[complex | None, np.ndarray]]:
 def witness(A: np.ndarray, verdict) -> tuple[float, float]:
     """(distance of a matrix with exactly the claimed eigenvalues on the circle, spectral radius of its others)."""
     groups, n, E = claimed(verdict), len(A), np.zeros_like(A)
+    tried = [replaced(A, groups)]  # not the smallest, but safe where Newton is not: groups close to one another
     for _ in range(STEPS):
         rows, right = [], []
         for target, eigenvalues in groups:
@@ -51,9 +53,20 @@ def witness(A: np.ndarray, verdict) -> tuple[float, float]:
                 F, d = F - np.outer(t, t @ F), d - t * (t @ d)
             rows.append(F)
             right.append(d)
-        E = np.linalg.lstsq(np.vstack(rows), np.concatenate(right), rcond=1e-12)[0].reshape(n, n)
-    cost, radius = exact(A + E, groups)
-    return float(np.linalg.norm(E)) + cost, radius
+        E = np.linalg.lstsq(np.vstack(rows), np.concatenate(right), rcond=1e-10)[0].reshape(n, n)
+    tried.append(E)
+    found = [(float(np.linalg.norm(E)) + cost, radius) for E in tried for cost, radius in [exact(A + E, groups)]]
+    return min((f for f in found if f[1] < 1 - INSIDE), default=found[0])
+
+
+def replaced(A: np.ndarray, groups) -> np.ndarray:
+    """sum of V (mu I - B) W: each group's block replaced as it stands, at the price of its projector's norm."""
+    E = np.zeros_like(A)
+    for target, eigenvalues in groups:
+        V, W = subspace(A, eigenvalues)
+        B = W @ A @ V
+        E = E + (1 if target is not None else 2) * (V @ (on_circle(target, B) - B) @ W).real
+    return E
 
 
 def jordan_witness(A: np.ndarray, verdict) -> float:
@@ -78,7 +91,7 @@ def jordan_witness(A: np.ndarray, verdict) -> float:
             F, d = np.vstack([radial, F[1].real, F[1].imag]), np.r_[d0, d[1].real, d[1].imag]
         else:
             F, d = np.vstack([F.real, F.imag]), np.r_[d.real, d.imag]
-        E = np.linalg.lstsq(F, d, rcond=1e-12)[0].reshape(n, n)
+        E = np.linalg.lstsq(F, d, rcond=1e-10)[0].reshape(n, n)
     M = A + E
     V, W = subspace(M, eigenvalues)
     B = W @ M @ V

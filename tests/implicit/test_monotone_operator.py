@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koopsim.errors import KoopsimError
-from koopsim.implicit import inverse as inverses
-from koopsim.implicit.circular import Grid, real_form
-from koopsim.implicit.inverse import INVERSES, inverse
+from koopsim.implicit import inverse
+from koopsim.implicit.circular import Grid, gram, stencil_of, transpose, widen
+from koopsim.implicit.inverse import blocks, lu, reflected_resolvent
 from koopsim.implicit.monotone import MonDEQ
 
 F64 = torch.float64
@@ -50,32 +50,58 @@ def test_the_transform_is_the_fourier_transform(height, width):
     torch.testing.assert_close(grid.inverse(got), z)
 
 
+def convolved(grid: Grid, stencil: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    """Images (B, C, H, W) through a folded stencil and back, by way of its symbol."""
+    state = grid.fold(z.permute(2, 3, 1, 0))
+    return grid.inverse(grid.symbol(stencil) @ grid.transform(state))
+
+
 @pytest.mark.parametrize("phases", [1, 2])
 @pytest.mark.parametrize("size", [1, 3, 5])
 def test_a_symbol_is_its_convolution(phases, size):
     grid = Grid(6, 8, phases)
     kernel, z = torch.randn(4, 3, size, size, dtype=F64), torch.randn(2, 3, 6, 8, dtype=F64)
+    stencil = stencil_of(kernel)
     state = grid.fold(z.permute(2, 3, 1, 0))
     torch.testing.assert_close(grid.unfold(state).permute(3, 2, 0, 1), z, rtol=0, atol=0)
-    out = grid.inverse(real_form(grid.symbol(kernel)) @ grid.transform(state))
+    out = convolved(grid, grid.fold_stencil(stencil), z)
     torch.testing.assert_close(grid.unfold(out).permute(3, 2, 0, 1), circular(kernel)(z))
     if phases == 2:
-        out = grid.inverse(real_form(grid.symbol(kernel, strided=True)) @ grid.transform(state))
+        out = convolved(grid, grid.fold_stencil(stencil, strided=True), z)
         torch.testing.assert_close(out.permute(3, 2, 0, 1), downwards(kernel)(z)[:, :, 1:, 1:])
+
+
+@pytest.mark.parametrize("size", [1, 3, 5])
+@pytest.mark.parametrize("grid", [Grid(6, 8), Grid(6, 8, 2), Grid(3, 2)], ids=str)
+def test_stencils_of_transposes_and_products_have_their_symbols(grid, size):
+    stencil = grid.fold_stencil(torch.randn(size * size, 4, 3, dtype=F64))
+    symbol = grid.symbol(stencil)
+    torch.testing.assert_close(grid.symbol(transpose(stencil)), symbol.mT)
+    torch.testing.assert_close(grid.symbol(gram(stencil)), symbol.mT @ symbol)
+    torch.testing.assert_close(grid.symbol(widen(stencil, 7)), symbol)
+    half = grid.rows // 2 + 1
+    pixel = torch.zeros(grid.rows, grid.columns, stencil.shape[1], stencil.shape[2], dtype=F64)
+    reach = (int(len(stencil) ** 0.5) - 1) // 2
+    taps = stencil.unflatten(0, (2 * reach + 1, -1))
+    for y in range(-reach, reach + 1):
+        for x in range(-reach, reach + 1):
+            pixel[-y % grid.rows, -x % grid.columns] += taps[y + reach, x + reach]
+    want = torch.fft.fft2(pixel, dim=(0, 1))[:half].flatten(0, 1)
+    torch.testing.assert_close(symbol, inverse.real_form(want))
 
 
 @pytest.mark.parametrize("monotonicity", [1.0, 0.3])
 @pytest.mark.parametrize("kind", MODELS)
 def test_chains_are_their_dense_matrices(kind, monotonicity):
     model, a = stir(model_of(kind, monotonicity=monotonicity), 0.5), 0.7
-    W, _ = dense(model)
-    unit = torch.eye(len(W), dtype=F64)
-    symbols = model.operator.symbols()
+    dense_W, _ = dense(model)
+    unit = torch.eye(len(dense_W), dtype=F64)
     with torch.no_grad():
+        W = model.operator.linear()
         for chain, want in (
-            (model.operator.explicit(symbols, 1.0), W),
-            (model.operator.explicit(symbols, a), (1 - a) * unit + a * W),
-            (model.operator.implicit(symbols, a), 2 * torch.linalg.inv((1 + a) * unit - a * W) - unit),
+            (W, dense_W),
+            (model.operator.relaxed(W, a), (1 - a) * unit + a * dense_W),
+            (model.operator.reflected(W, a), 2 * torch.linalg.inv((1 + a) * unit - a * dense_W) - unit),
         ):
             torch.testing.assert_close(matrix(model, chain), want, rtol=1e-9, atol=1e-10)
             torch.testing.assert_close(matrix(model, chain.transposed), want.T, rtol=1e-9, atol=1e-10)
@@ -92,45 +118,68 @@ def test_monotone_for_every_parameter(kind, size, monotonicity, seed):
     """sym(I - W) >= m I, by the operator's own products; with equality nowhere exceeded by rounding."""
     model = stir(model_of(kind, monotonicity=monotonicity), size, seed)
     with torch.no_grad():
-        W = matrix(model, model.operator.explicit(model.operator.symbols(), 1.0))
+        W = matrix(model, model.operator.linear())
     gap = torch.eye(len(W), dtype=F64) - W
     lowest = torch.linalg.eigvalsh((gap + gap.T) / 2)[0]
     assert lowest >= monotonicity - 1e-12 * torch.linalg.matrix_norm(W)
 
 
 def test_scales_are_frobenius_norms():
+    """Only g and h set the sizes of A and B: their kernels may be scaled at will."""
     model = model_of("multi")
     with torch.no_grad():
-        model.operator.log_g[1] = -7.0
-        A = model.operator.symbols()[1].A
-    grid = model.tiers[1].grid
+        model.operator.log_g.copy_(torch.tensor([0.1, -7.0, 0.3]))
+        before = [m.clone() for m in model.operator.linear().matrices]
+        for weights, factor in ((model.operator.A, 3.0), (model.operator.B, 0.2), (model.operator.K, 5.0)):
+            for weight in weights:
+                weight.mul_(factor)
+        for got, want in zip(model.operator.linear().matrices, before, strict=True):
+            torch.testing.assert_close(got, want)
+        model.operator.h.zero_()
+        model.operator.log_g_between.fill_(-40.0)
+        tier = model.tiers[1]
+        W = model.operator.linear().matrices[1].unflatten(2, (2, -1)).unflatten(1, (2, -1))
+        A = W[:, :, : tier.depth, 0, tier.depth :] / -2  # of A^T
     # Parseval: the mean over all frequencies of |symbol|^2 is the norm of the kernel, four times for four phases.
+    grid = tier.grid
     twice = torch.full((grid.rows // 2 + 1,), 2.0, dtype=F64)
     twice[0] = 1
     if grid.rows % 2 == 0:
         twice[-1] = 1
-    power = A.abs().square().sum((1, 2)).view(-1, grid.columns).sum(1) @ twice / (grid.rows * grid.columns)
+    power = A.square().sum((1, 2, 3)).view(-1, grid.columns).sum(1) @ twice / (grid.rows * grid.columns)
     torch.testing.assert_close(power / 4, torch.tensor(-14.0, dtype=F64).exp())
 
 
-@pytest.mark.parametrize("method", INVERSES)
+def monotone_matrices(count: int, n: int, dtype: torch.dtype) -> torch.Tensor:
+    """W with Herm(I - W) >= 1 and a large skew part, of condition up to some hundreds."""
+    M, R = torch.randn(count, n, n, dtype=dtype), torch.randn(count, n, n, dtype=dtype)
+    return -M.mH @ M / 2 - 2 * (R - R.mH)
+
+
+@pytest.mark.parametrize("invert", [blocks, lu])
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128, torch.float64])
 @pytest.mark.parametrize("n", [1, 8, 21, 40])
-def test_inverses(method, dtype, n):
-    """M with Hermitian part >= 1 and a large skew part, of condition up to some hundreds."""
-    M = torch.randn(5, n, n, dtype=dtype)
-    R = torch.randn(5, n, n, dtype=dtype)
-    M = torch.eye(n, dtype=dtype) + M.mH @ M / 2 + 2 * (R - R.mH)
+def test_inverses(invert, dtype, n):
+    M = torch.eye(n, dtype=dtype) - monotone_matrices(5, n, dtype)
     loose = dtype == torch.complex64
     want = torch.linalg.inv(M.to(torch.complex128))
-    got = inverse(M, method).to(torch.complex128)
-    torch.testing.assert_close(got, want, rtol=0, atol=1e-4 if loose else 1e-11)
+    torch.testing.assert_close(invert(M).to(torch.complex128), want, rtol=0, atol=1e-4 if loose else 1e-11)
 
 
-def test_unknown_inverse_and_the_default(monkeypatch):
-    M = 3 * torch.eye(2, dtype=F64)[None]
-    with pytest.raises(KoopsimError, match="newton-schulz"):
-        inverse(M, "newton")
-    monkeypatch.setattr(inverses, "INVERSE", "blocks")
-    monkeypatch.setitem(INVERSES, "blocks", lambda M: M * 0)
-    assert not inverse(M).any()
+@pytest.mark.parametrize("method", ["blocks", "lu", None])
+def test_reflected_resolvents(method):
+    """R = 2 V - I turns nothing longer: |R| <= 1, which is why Peaceman-Rachford converges."""
+    W, a = monotone_matrices(3, 11, torch.complex128), 0.3
+    unit = torch.eye(11, dtype=torch.complex128)
+    R = reflected_resolvent(torch.stack([W.real, W.imag], dim=1), a, method)
+    torch.testing.assert_close(R, inverse.real_form(2 * torch.linalg.inv(unit + a * (unit - W)) - unit))
+    assert torch.linalg.matrix_norm(R, ord=2).max() <= 1
+
+
+def test_what_a_capture_cannot_hold_is_not_chosen(monkeypatch):
+    W = torch.zeros(1, 2, 3, 3)
+    assert inverse._fitting(W) == "lu"
+    monkeypatch.setattr(inverse, "capturing", lambda: True)
+    assert inverse._fitting(W) == "blocks"
+    with pytest.raises(KoopsimError, match="kernel"):
+        reflected_resolvent(W, 1.0, "kernal")

@@ -73,3 +73,9 @@ def test_a_point_model_that_is_no_picture_network_is_called_as_it_is():
 def test_sliced_rows_are_the_plain_product():
     x, W, b = (torch.randn(*s, dtype=torch.float64) for s in ((512, 6), (5, 6), (5,)))
     torch.testing.assert_close(sliced_linear(x, W) + b, rows_linear(x, W, b))
+
+
+def test_sliced_rows_stack():
+    """As a population calls them: under vmap, with a weight for each member."""
+    x, W = (torch.randn(*s, dtype=torch.float64) for s in ((3, 512, 6), (3, 5, 6)))
+    torch.testing.assert_close(torch.vmap(sliced_linear)(x, W), x @ W.mT)

@@ -151,6 +151,46 @@ def test_noise_decides_what_can_be_told():
     assert analyze(np.eye(2), noise=0.1).case == "undecided"
 
 
+def test_what_was_snapped_is_said():
+    verdict = analyze(np.diag([1 - 1e-6, 0.3]), noise=1e-4)
+    (snap,) = verdict.snapped
+    assert snap.indices == verdict.fixed
+    assert snap.taken == 1
+    assert snap.distance == pytest.approx(1e-6)
+    assert snap.distance < snap.error
+    assert verdict.distance == pytest.approx(1e-6 / np.hypot(1, 0.3), rel=1e-5)
+    assert any("0.999999 is 1.0e-06 from 1" in r for r in verdict.reasons)
+    certain = analyze(np.diag([1 - 1e-6, 0.3]))
+    assert certain.snapped == ()
+    assert certain.distance == 0
+
+
+@given(st.integers(0, 10**6), st.floats(0, 3), st.sampled_from([1, -1]))
+@settings(max_examples=60, deadline=None)
+def test_a_billionth_inside_is_never_a_fixed_point(seed, exponent, sign):
+    """Whatever the basis: without a declared noise, 1 - 1e-9 is inside or undecided."""
+    A = hidden(block_diag(sign * (1 - 1e-9), 0.5, 0.3 * rotation(1), -0.2), seed, 10**exponent)
+    assert analyze(A).case in ("origin", "undecided")
+    assert analyze(A, noise=0).case in ("origin", "undecided")
+
+
+def test_all_at_once_has_to_be_within_the_noise():
+    """Each of 30 eigenvalues is within the noise of the circle, all together are not."""
+    A = np.diag(np.r_[np.full(15, 1 - 9e-7), np.full(15, -1 + 9e-7)])
+    noise = 1e-6 / np.linalg.norm(A)
+    verdict = analyze(A, noise=noise)
+    assert verdict.case == "undecided"
+    assert verdict.distance is None
+    assert analyze(A, noise=6 * noise).case == "invariant-set"
+
+
+def test_summary_stays_short():
+    A = np.linalg.qr(np.random.default_rng(0).standard_normal((50, 50)))[0]
+    verdict = analyze(A)
+    assert len(verdict.reasons) > 20
+    assert len(str(verdict).splitlines()) < 20
+
+
 def test_undecided_says_why():
     verdict = analyze(np.array([[1, 3e-6], [0, 1]]), noise=1e-6)
     assert verdict.case == "undecided"

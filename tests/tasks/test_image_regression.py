@@ -7,8 +7,15 @@ import pytest
 import torch
 from torch import nn
 
-from koopsim.config import FourierConfig, FourierNetworkConfig, IdentityConfig, ImageRegressionConfig, MLPConfig, Recipe
-from koopsim.config import SIMConfig
+from koopsim.config import (
+    FourierConfig,
+    FourierNetworkConfig,
+    IdentityConfig,
+    ImageRegressionConfig,
+    MLPConfig,
+    Recipe,
+    SIMConfig,
+)
 from koopsim.errors import KoopsimError
 from koopsim.pictures import PictureSet
 from koopsim.presets import run_of
@@ -113,7 +120,9 @@ def test_memory_is_counted_where_it_goes():
     assert bytes_of(wide, 65_536) > 3 * bytes_of(narrow, 65_536)
     assert bytes_of(wide, 65_536, "bf16") < 0.6 * bytes_of(wide, 65_536)
     assert bytes_of(MODELS["two"], 65_536) > bytes_of(MODELS["rff"], 65_536)
-    assert parameters_of(MODELS["rff"]) == sum(p.numel() for p in build_member(Member(0, MODELS["rff"], 1.0)).parameters())
+    assert parameters_of(MODELS["rff"]) == sum(
+        p.numel() for p in build_member(Member(0, MODELS["rff"], 1.0)).parameters()
+    )
     with pytest.raises(KoopsimError, match="needs an MLP"):
         bytes_of(SIMConfig(), 10)
 

@@ -19,7 +19,9 @@ STEPS = 12
 
 def network(seed, width=7, dtype=torch.float64):
     torch.manual_seed(seed)  # no bias before the norm: its gradient is rounding noise, which Adam makes large
-    return nn.Sequential(nn.Linear(2, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1)).to(dtype)
+    return nn.Sequential(nn.Linear(2, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1)).to(
+        dtype
+    )
 
 
 def schedules(rates, **recipe):

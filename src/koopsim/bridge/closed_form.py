@@ -20,10 +20,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from koopsim.bridge.distill import equilibria
-from koopsim.bridge.hidden import Implicit, check_inputs, hidden_map, in_float64, iterate, seen_inputs, starts_around
+from koopsim.bridge.hidden import (
+    Implicit,
+    Solvable,
+    check_inputs,
+    hidden_map,
+    in_float64,
+    iterate,
+    seen_inputs,
+    starts_around,
+)
 from koopsim.bridge.principal import principal
 from koopsim.errors import KoopsimError
-from koopsim.implicit import DEQ, TransformerDEQ
 from koopsim.nn import SIM
 from koopsim.spectral import EDMD, Verdict
 
@@ -89,7 +97,7 @@ def closed_form(
 
 
 def compare(
-    deq: DEQ | TransformerDEQ, inputs: Tensor, sim: SIM | None = None, closed: ClosedForm | None = None
+    deq: Solvable, inputs: Tensor, sim: SIM | None = None, closed: ClosedForm | None = None
 ) -> dict[str, float]:
     """|| z - z* || / || z* || of each way to z*, on inputs it should not have been fitted to; `mean` is the mean z*."""
     z, converged = equilibria(deq, inputs)

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from koopsim.bridge.hidden import check_inputs, solve
+from koopsim.bridge.hidden import Solvable, check_inputs, solve
 from koopsim.config import Recipe
 from koopsim.errors import KoopsimError
-from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning
+from koopsim.implicit import TransformerDEQ, UnconvergedWarning
 from koopsim.nn import MLP, SIM, TCN
 from koopsim.tasks import Task
 from koopsim.train import Trainer
@@ -41,7 +41,7 @@ class DistillReport:
 
 
 def distill(
-    deq: DEQ | TransformerDEQ,
+    deq: Solvable,
     inputs: Tensor,
     lift: nn.Module | None = None,
     lift_dim: int = 64,
@@ -72,7 +72,7 @@ def distill(
     if fitted < 1 or fitted >= len(x):
         raise KoopsimError(f"The DEQ's solver failed on {unconverged} of {len(inputs)} inputs; none are left to fit.")
     torch.manual_seed(seed)
-    sim = _student(deq, x, z, lift, lift_dim, rank, projector, readout).to(z)
+    sim = student(deq, x, z, lift, lift_dim, rank, projector, readout).to(z)
     teach(sim, x[:fitted], z[:fitted], epochs, batch_size, learning_rate, seed)
     errors = relative_error(sim, x[:fitted], z[:fitted]), relative_error(sim, x[fitted:], z[fitted:])
     mean = z[:fitted].mean(dim=0)
@@ -82,7 +82,7 @@ def distill(
 
 
 @torch.no_grad()
-def equilibria(deq: DEQ | TransformerDEQ, inputs: Tensor, batch: int = 64) -> tuple[Tensor, Tensor]:
+def equilibria(deq: Solvable, inputs: Tensor, batch: int = 64) -> tuple[Tensor, Tensor]:
     """(z*, whether the solver reached it), an input each, by the DEQ's own solver."""
     parts, converged = [], []
     with warnings.catch_warnings():
@@ -145,10 +145,11 @@ def relative_error(sim: SIM, x: Tensor, z: Tensor) -> float:
     return float((sim.state(x).reshape(z.shape) - z).norm() / z.norm())
 
 
-def _student(
-    deq: DEQ | TransformerDEQ, x: Tensor, z: Tensor, lift: nn.Module | None, lift_dim: int, rank: int | None,
-    projector: bool, readout: nn.Linear | None,
+def student(
+    deq: Solvable, x: Tensor, z: Tensor, lift: nn.Module | None = None, lift_dim: int = 64, rank: int | None = None,
+    projector: bool = False, readout: nn.Linear | None = None,
 ) -> SIM:  # fmt: skip
+    """A SIM, untrained, whose state has the size of the equilibria z and whose h reads them as the DEQ does."""
     sequence = isinstance(deq, TransformerDEQ)
     hidden = z.shape[-1] if sequence else z[0].numel()
     if lift is None and isinstance(deq, TransformerDEQ):

@@ -24,7 +24,8 @@ from koopsim.implicit import DEQ, DEQInfo, MonDEQ, TransformerDEQ
 from koopsim.implicit.solvers import Map
 
 Cell = Callable[[Tensor, Any], Tensor]
-Implicit = DEQ | TransformerDEQ | MonDEQ | Cell
+Solvable = DEQ | TransformerDEQ | MonDEQ
+Implicit = Solvable | Cell
 Some = TypeVar("Some")
 
 
@@ -66,7 +67,7 @@ def iterate(f: Map, z: Tensor, steps: int) -> NDArray[Any]:
     return torch.stack(states, dim=1).flatten(2).double().cpu().numpy()
 
 
-def solve(deq: DEQ | TransformerDEQ | MonDEQ, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
+def solve(deq: Solvable, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
     """The fixed point by the model's own solver, from z_0 or from where it is told to start."""
     if isinstance(deq, TransformerDEQ | MonDEQ):
         return deq.solve(x, z0)

@@ -30,7 +30,7 @@ from torch import Tensor
 from koopsim.bridge.hidden import Implicit, check_inputs, in_float64, iterate, seen_inputs, solve, starts_around
 from koopsim.bridge.principal import principal
 from koopsim.errors import KoopsimError
-from koopsim.implicit import DEQ, Info, TransformerDEQ, UnconvergedWarning, picard
+from koopsim.implicit import DEQ, Info, MonDEQ, TransformerDEQ, UnconvergedWarning, picard
 from koopsim.spectral import EDMD, Observables, Verdict, analyze
 
 Array = NDArray[Any]
@@ -123,7 +123,7 @@ def observe(
         _, plain = picard(f, begun, max_steps=PATIENCE, tol=TOLERANCE)
         plain = Info(*(t.view(len(x), starts) for t in (plain.steps, plain.residuals, plain.converged)))
         solver = None
-        if isinstance(deq, DEQ | TransformerDEQ):
+        if isinstance(deq, DEQ | TransformerDEQ | MonDEQ):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UnconvergedWarning)  # it is in the report
                 solver = solve(deq, x)[1].forward

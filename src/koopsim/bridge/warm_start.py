@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from koopsim.bridge.hidden import hidden_map, solve
+from koopsim.bridge.hidden import Solvable, hidden_map, solve
 from koopsim.errors import KoopsimError
-from koopsim.implicit import DEQ, DEQInfo, MonDEQ, TransformerDEQ
+from koopsim.implicit import DEQInfo, MonDEQ
 from koopsim.nn import SIM
 
 
@@ -32,7 +32,7 @@ class WarmStart(nn.Module):
         self.safeguard = safeguard
 
     @torch.no_grad()
-    def start(self, deq: DEQ | TransformerDEQ | MonDEQ, x: Tensor) -> Tensor:
+    def start(self, deq: Solvable | MonDEQ, x: Tensor) -> Tensor:
         """z_0 for the solver: the SIM's state, in the shape and dtype of the DEQ's."""
         f, cold = hidden_map(deq, x)
         z = self.sim.state(x)
@@ -46,7 +46,7 @@ class WarmStart(nn.Module):
             z = torch.where(_relative(f(z) - z, z) < _relative(f(cold) - cold, cold), z, cold)
         return torch.where(_per_sample(z.isfinite()), z, cold)  # a SIM that overflows is no start
 
-    def forward(self, deq: DEQ | TransformerDEQ | MonDEQ, x: Tensor) -> tuple[Tensor, DEQInfo]:
+    def forward(self, deq: Solvable | MonDEQ, x: Tensor) -> tuple[Tensor, DEQInfo]:
         return solve(deq, x, self.start(deq, x))
 
 

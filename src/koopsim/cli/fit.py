@@ -16,6 +16,7 @@ from koopsim.errors import KoopsimError
 
 FILES = ("network.safetensors", "reconstruction.png", "error.png", "convergence.gif", "result.json")
 USUAL_SECONDS = 40.0
+MANY_PIXELS = 4_000_000  # drawing so many takes long enough to say so
 
 
 @dataclass(frozen=True)
@@ -30,13 +31,13 @@ class Arguments:
     """Stop after this long for each picture; 40 unless --steps is given."""
     steps: int | None = None
     """Stop after so many steps."""
-    features: int = 512
+    features: int = 256
     """M: how many Fourier features."""
     hidden: int = 128
     """H: the width of the readout. Features and width decide the network's size."""
     bandwidth: float | None = None
     """The length scale of the features in pixels; small is sharp. By default from the picture's size."""
-    learning_rate: float = 5e-3
+    learning_rate: float = 1e-2
     """Of Adam at the start; it falls to zero along a cosine."""
     batch: int | None = None
     """Pixels a step; by default all of a small picture, a random draw of a large one."""
@@ -123,6 +124,8 @@ def _fit(path: Path, folder: Path, settings: Any, half: bool, device: Any) -> di
         (folder / name).unlink(missing_ok=True)
     size = save_network(folder / "network.safetensors", fitted.model, fitted.config, fitted.info, half)
     model, info = load_network(folder / "network.safetensors", device)  # the figures are of what was written
+    if info.width * info.height > MANY_PIXELS:
+        print(f"{info.name}  drawing {info.width} x {info.height}", file=sys.stderr)
     drawn = draw(model, info, info.width, info.height)
     write_png(folder / "reconstruction.png", info.width, info.height, info.channels, info.bits, [drawn])
     save_png(folder / "error.png", error_map(picture.pixels, drawn))
@@ -146,11 +149,12 @@ def _fit(path: Path, folder: Path, settings: Any, half: bool, device: Any) -> di
 
 
 def _show(result: dict[str, Any], folder: Path) -> None:
-    print(f"{result['picture']}  {result['width']} x {result['height']}, {result['channels']} channels of {result['bits']} bits")
+    kind = f"{result['channels']} channels of {result['bits']} bits"
+    print(f"{result['picture']}  {result['width']} x {result['height']}, {kind}")
     print(f"  {result['psnr']:.2f} dB after {result['steps']:,} steps in {result['seconds']:.1f} s")
     rows = [("network", result["network_bytes"], f"{result['parameters']:,} weights in {result['weights']}")]
     if result["jpeg_bytes"] is not None:
-        rows.append(("JPEG", result["jpeg_bytes"], f"as good: quality {result['jpeg_quality']}, {result['jpeg_psnr']:.2f} dB"))
+        rows.append(("JPEG", result["jpeg_bytes"], f"as good: {result['jpeg_psnr']:.2f} dB"))
     rows.append(("PNG", result["png_bytes"], "without loss"))
     for name, size, note in rows:
         bits = 8 * size / result["width"] / result["height"]

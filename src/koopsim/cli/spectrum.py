@@ -87,8 +87,9 @@ def of_file(arguments: Arguments) -> Answer:
     model = EDMD(dictionary_of(arguments, trajectories[0].shape[1], 2)).fit(trajectories)
     verdict = model.verdict(arguments.noise)
     fit = model.solution_.relative_residual
+    count = "1 trajectory" if len(trajectories) == 1 else f"{len(trajectories)} trajectories"
     lines = [
-        f"{path}: {len(trajectories)} trajectories of {trajectories[0].shape[0]} x {trajectories[0].shape[1]}",
+        f"{path}: {count} of {trajectories[0].shape[0]} x {trajectories[0].shape[1]}",
         f"{model.n_observables_} observables, rank {model.rank_}, {model.n_samples_seen_} pairs, misfit {fit:.1e}",
         str(verdict),
     ]

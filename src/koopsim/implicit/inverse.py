@@ -1,48 +1,63 @@
-"""The inverse of many small complex matrices at once, without asking the host.
+"""Reflected resolvents of many small complex matrices at once, without asking the host.
 
-    M X = I,   Herm(M) = (M + M*) / 2 >= delta I > 0
+    R = 2 V - I,   V = M^-1,   M = I + a (I - W),   Herm(I - W) >= m I > 0
 
-which is what I + a (I - W) is at each frequency of a monotone operator. Such an M needs no pivoting: it is regular,
-and so are its leading blocks and what is left after eliminating them.
+which is the step of Peaceman-Rachford at each frequency of a monotone operator. Such an M needs no pivoting: it is
+regular, and so are its leading blocks and what is left after eliminating them.
 
-    lu              PyTorch's batched LU. Never checked for failure: there is none to find
-    blocks          [[P, Q], [R, S]] by halves: invert P, then the Schur complement S - R P^-1 Q. Only products
-    newton-schulz   X <- X (2 I - M X) from M* / (|M|_1 |M|_inf): the error squares each time. Only products, but how
-                    many depends on the condition of M; NEWTON_STEPS serves up to about 500
+    kernel   Gauss-Jordan in registers, a frequency a program (`inverse_kernels.py`): CUDA, float32, up to 128 x 128
+    blocks   [[P, Q], [R, S]] by halves: invert P, then the Schur complement S - R P^-1 Q. Only products, so a CUDA
+             graph can hold it; many small ones, so it is for what the kernel does not take
+    lu       PyTorch's batched LU, which a CUDA graph cannot hold. Never checked for failure: there is none to find
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.implicit.solvers import capturing
 
-INVERSE = "lu"  # what `inverse` uses when not told: a key of INVERSES
-NEWTON_STEPS = 24
+METHODS = ("kernel", "blocks", "lu")
+LARGEST = 128  # what the kernel's registers hold
 LEAF = 8  # blocks of this size are eliminated row by row
 
 
-def inverse(M: Tensor, method: str | None = None) -> Tensor:
-    """M^-1, (..., n, n) -> (..., n, n), for M whose Hermitian part is positive definite."""
-    method = method or INVERSE
-    if method not in INVERSES:
-        raise KoopsimError(f"There is no inverse {method!r}." + did_you_mean(method, INVERSES))
-    return INVERSES[method](M)
+def reflected_resolvent(W: Tensor, a: Tensor | float, method: str | None = None) -> Tensor:
+    """2 (I + a (I - W))^-1 - I: real and imaginary parts (F, 2, n, n) -> real form (F, 2n, 2n).
+
+    The method is the fastest that will do, unless one is asked for.
+    """
+    method = method or _fitting(W)
+    if method == "kernel":
+        from koopsim.implicit.inverse_kernels import reflected_resolvent as kernel
+
+        return kernel(W, a)
+    if method not in METHODS:
+        raise KoopsimError(f"There is no inverse {method!r}." + did_you_mean(method, METHODS))
+    unit = torch.eye(W.shape[-1], dtype=W.dtype, device=W.device)
+    M = (1 + a) * unit - a * torch.complex(W[:, 0], W[:, 1])
+    V = lu(M) if method == "lu" else blocks(M)
+    return real_form(2 * V - unit)
+
+
+def _fitting(W: Tensor) -> str:
+    if W.is_cuda and W.dtype == torch.float32 and W.shape[-1] <= LARGEST and find_spec("triton") is not None:
+        return "kernel"
+    return "blocks" if capturing() else "lu"
+
+
+def real_form(symbol: Tensor) -> Tensor:
+    """Complex (F, m, n) -> real (F, 2m, 2n), what multiplies a spectrum; the adjoint becomes the transpose."""
+    real, imaginary = symbol.real, symbol.imag
+    return torch.cat([torch.cat([real, -imaginary], dim=2), torch.cat([imaginary, real], dim=2)], dim=1)
 
 
 def lu(M: Tensor) -> Tensor:
     return torch.linalg.inv_ex(M, check_errors=False).inverse
-
-
-def newton_schulz(M: Tensor) -> Tensor:
-    size = M.abs()
-    X = M.mH / (size.sum(-1).amax(-1) * size.sum(-2).amax(-1))[..., None, None]
-    for _ in range(NEWTON_STEPS):
-        X = 2 * X - X @ (M @ X)
-    return X
 
 
 def blocks(M: Tensor) -> Tensor:
@@ -67,6 +82,3 @@ def _eliminated(M: Tensor) -> Tensor:
         row = system[..., i : i + 1, :] / system[..., i : i + 1, i : i + 1]
         system = system + (unit[:, i : i + 1] - system[..., :, i : i + 1]) * row
     return system[..., n:]
-
-
-INVERSES: dict[str, Callable[[Tensor], Tensor]] = {"lu": lu, "blocks": blocks, "newton-schulz": newton_schulz}

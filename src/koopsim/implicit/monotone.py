@@ -9,7 +9,7 @@ found by splitting (`splitting.py`), and so is the gradient: with J = relu' at z
     dL/d(W z* + U x + b) = u,   u = J (W^T u + g)
 
 which is handed to one recorded evaluation of W z* + U x + b, as in `gradient.py`. Whatever the number of steps,
-a forward builds the symbols of W and one inverse at each frequency.
+a forward builds W and one inverse at each frequency.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from koopsim.errors import KoopsimError
 from koopsim.implicit.circular import Grid
 from koopsim.implicit.gradient import DEQInfo, UnconvergedWarning, _FixedPoint
-from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, Symbols, Tier
+from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, Tier
 from koopsim.implicit.solvers import Info, Map, capturing
 from koopsim.implicit.splitting import Projection, split
 
@@ -85,29 +85,26 @@ class MonDEQ(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         z, self.last_info = self.solve(x)
-        last = self.images(z)[-1]
-        if len(self.tiers) == 1 and not self.connected:
-            last = F.avg_pool2d(last, POOL)
-        return self.readout(last.flatten(1))
+        return self.readout(self._features(z.mT))
 
     def solve(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
         """The equilibrium (B, D), begun at z0 (B, D) if given, and how the solve went."""
         with torch.autocast(x.device.type, enabled=False):  # a solve to a tolerance is no place for bfloat16
-            q, symbols = self._inject(x), self.operator.symbols()
+            q, W = self._inject(x), self.operator.linear()
             with torch.no_grad():
-                T = self._step(symbols)
-                v0 = None if z0 is None else self._dual(symbols, q, self._checked(z0, q))
+                T = self._step(W)
+                v0 = None if z0 is None else self._dual(W, q, self._checked(z0, q))
                 z, info = self._solve("forward", T, q.detach(), Projection(self.inside, rectify=True), v0)
             solved = DEQInfo(info)
-            if not (torch.is_grad_enabled() and (q.requires_grad or symbols[0].S.requires_grad)):
+            if not (torch.is_grad_enabled() and (q.requires_grad or W.matrices[0].requires_grad)):
                 return z.mT, solved
-            tape = self.operator.explicit(symbols, 1.0)(z) + q
-            adjoint = functools.partial(self._adjoint, T, (z > 0).to(z.dtype), solved)
+            tape = W(z) + q
+            adjoint = functools.partial(self._adjoint, T, (z > 0).view(torch.uint8), solved)
             return _FixedPoint.apply(tape, z, adjoint).mT, solved
 
     def prepare(self, x: Tensor) -> Map:
         """z -> relu(W z + U x + b), (B, D) -> (B, D): the plain iteration, for those who look at it."""
-        q, W = self._inject(x), self.operator.explicit(self.operator.symbols(), 1.0)
+        q, W = self._inject(x), self.operator.linear()
         return lambda z: (torch.relu(W(z.mT.contiguous()) + q) * self.inside).mT
 
     def initial(self, x: Tensor) -> Tensor:
@@ -127,12 +124,12 @@ class MonDEQ(nn.Module):
 
         The trial ends once halving makes it worse. The equilibrium is the same for all of them.
         """
-        q, symbols = self._inject(x), self.operator.symbols()
+        q, W = self._inject(x), self.operator.linear()
         P, reflect = Projection(self.inside, rectify=True), self.splitting == "peaceman-rachford"
         best, fewest, longest = self.first_alpha, math.inf, self.max_steps
         for halving in range(HALVINGS + 1):
             self.alpha.fill_(self.first_alpha * 0.5**halving)
-            T = self._step(symbols)
+            T = self._step(W)
             _, info = split(T, self._offset(T, q), P, reflect, max_steps=self.max_steps, tol=self.tol, check_every=1)
             needed = float((info.steps + ~info.converged).double().mean())
             if needed < fewest:
@@ -181,6 +178,16 @@ class MonDEQ(nn.Module):
 
     # ------------------------------------------------------------ inside, a state is (D, B)
 
+    def _features(self, z: Tensor) -> Tensor:
+        """The last tier, its images pooled where there is no other: (D, B) -> (B, features)."""
+        last = self.tiers[-1]
+        image = z[-last.size :].reshape(last.grid.rows, last.grid.columns, last.depth, -1)
+        if len(self.tiers) == 1 and not self.connected:
+            rows, columns = last.grid.rows // POOL, last.grid.columns // POOL
+            image = image[: rows * POOL, : columns * POOL].unflatten(1, (columns, POOL)).unflatten(0, (rows, POOL))
+            image = image.mean((1, 3))
+        return image.permute(3, 2, 0, 1).flatten(1)
+
     def _inject(self, x: Tensor) -> Tensor:
         """U x + b in the first tier, 0 on its border and in the others: (B, C, H, W) -> (D, B)."""
         if x.dim() != 4 or tuple(x.shape[1:]) != tuple(self.image):
@@ -190,7 +197,8 @@ class MonDEQ(nn.Module):
         if self.connected:
             return self.U(x.flatten(1)).mT
         q = F.pad(self.U(x), (1, 1, 1, 1)).permute(2, 3, 1, 0)
-        return F.pad(self.tiers[0].grid.fold(q).reshape(self.tiers[0].size, -1), (0, 0, 0, self._below))
+        q = self.tiers[0].grid.fold(q).reshape(self.tiers[0].size, -1)
+        return F.pad(q, (0, 0, 0, self._below)) if self._below else q
 
     @property
     def _below(self) -> int:
@@ -208,17 +216,17 @@ class MonDEQ(nn.Module):
             parts.append(grid.fold(ones).reshape(tier.size, 1))
         return torch.cat(parts)
 
-    def _step(self, symbols: list[Symbols]) -> Chain:
-        chain = self.operator.implicit if self.splitting == "peaceman-rachford" else self.operator.explicit
-        return chain(symbols, self.alpha)
+    def _step(self, W: Chain) -> Chain:
+        chain = self.operator.reflected if self.splitting == "peaceman-rachford" else self.operator.relaxed
+        return chain(W, self.alpha)
 
     def _offset(self, T: Map, q: Tensor) -> Tensor:
         """2 a V q, which is a (T q + q), or a q."""
         return self.alpha * (T(q) + q) if self.splitting == "peaceman-rachford" else self.alpha * q
 
-    def _dual(self, symbols: list[Symbols], q: Tensor, z: Tensor) -> Tensor:
+    def _dual(self, W: Chain, q: Tensor, z: Tensor) -> Tensor:
         """v with P(v) = z and T s(v) + c = v, were z the equilibrium: (1 - a) z + a (W z + q)."""
-        return self.operator.explicit(symbols, self.alpha)(z) + self.alpha * q
+        return self.operator.relaxed(W, self.alpha)(z) + self.alpha * q
 
     def _checked(self, z0: Tensor, q: Tensor) -> Tensor:
         if z0.shape != (q.shape[1], q.shape[0]):

@@ -8,23 +8,24 @@ and dropping what it has above leaves the symmetric part as it is and W block lo
 
     W_ii = (1 - m) I - A_ii^T A_ii - K_i^T K_i + B_ii - B_ii^T        W_{i+1,i} = -2 A_{i+1,i+1}^T K_i
 
-Everything is a circular convolution (`circular.py`), so each is a symbol, a small matrix at each frequency. What
-acts on a state, be it W, the step of forward-backward or the step of Peaceman-Rachford, has one shape: a `Chain`
-of one matrix a tier, (y_i, s_i) -> (t_i, s_{i+1}), where s_i is what tier i hears of the one above. For
-Peaceman-Rachford that is the block forward substitution of I + a (I - W).
+Everything is a circular convolution (`circular.py`): W is put together as a stencil and becomes a small matrix at
+each frequency. What acts on a state, be it W, the step of forward-backward or the step of Peaceman-Rachford, has one
+shape: a `Chain` of one matrix a tier, (y_i, s_i) -> (t_i, s_{i+1}), where s_i is what tier i hears of the one above.
+For Peaceman-Rachford that is the block forward substitution of I + a (I - W).
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from koopsim.implicit.circular import Grid, real_form
-from koopsim.implicit.inverse import inverse
+from koopsim.implicit.circular import Grid, gram, stencil_of, transpose, widen
+from koopsim.implicit.inverse import reflected_resolvent
 
 KERNEL = 3
 
@@ -51,15 +52,6 @@ class Tier:
     def answer(self, s: Tensor) -> Tensor:
         """The transpose of `hear`."""
         return self.grid.unfold(s)[1:, 1:]
-
-
-@dataclass(frozen=True)
-class Symbols:
-    """A tier's A, B - B^T - A^T A - K^T K and K at each frequency, complex; no K in the last tier."""
-
-    A: Tensor
-    S: Tensor
-    K: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -105,7 +97,8 @@ def _joined(parts: list[Tensor]) -> Tensor:
 class MonotoneOperator(nn.Module):
     """W over tiers. A, B and K start like PyTorch's convolutions and are scaled to Frobenius norms g, h and g'.
 
-    g = exp(log_g) is positive for every parameter value; g, h and g' start at 1. A single pixel is the fully
+    g = exp(log_g) is positive for every parameter value; g, h and g' start at 1, as published. At first W is then small
+    (between tiers a signal keeps about a tenth of its size) and solves take few steps. A single pixel is the fully
     connected case: a 1 x 1 convolution, where A and B are free, without scales.
     """
 
@@ -128,52 +121,78 @@ class MonotoneOperator(nn.Module):
             if len(tiers) > 1:
                 self.log_g_between = nn.Parameter(torch.zeros(len(tiers) - 1))
 
-    def symbols(self) -> list[Symbols]:
-        """The symbols of every tier, recorded for autograd."""
-        found = []
-        for i, tier in enumerate(self.tiers):
-            A, B = self.A[i], self.B[i]
-            if not self.connected:
-                A, B = _scaled(A, self.log_g[i].exp()), _scaled(B, self.h[i])
-            A, B = tier.grid.symbol(A), tier.grid.symbol(B)
-            S = B - B.mH - A.mH @ A
-            K = None
-            if i + 1 < len(self.tiers):
-                K = tier.grid.symbol(_scaled(self.K[i], self.log_g_between[i].exp()), strided=True)
-                S = S - K.mH @ K
-            found.append(Symbols(A, S, K))
-        return found
+    def linear(self) -> Chain:
+        """W, recorded for autograd."""
+        return Chain(self.tiers, tuple(tier.grid.symbol(self._stencil(i)) for i, tier in enumerate(self.tiers)))
 
-    def explicit(self, symbols: list[Symbols], a: Tensor | float) -> Chain:
-        """(1 - a) I + a W: the step of forward-backward, and W itself at a = 1."""
+    def _stencil(self, i: int) -> Tensor:
+        """Tier i of W: [[W_ii, -2 A_ii^T], [K_i, 0]], without the second column in the first tier."""
+        grid, A, B = self.tiers[i].grid, stencil_of(self.A[i]), stencil_of(self.B[i])
+        if not self.connected:
+            A, B = _scaled(A, self.log_g[i].exp()), _scaled(B, self.h[i])
+        A, K = grid.fold_stencil(A), None
+        rows = A
+        if i + 1 < len(self.tiers):
+            K = grid.fold_stencil(_scaled(stencil_of(self.K[i]), self.log_g_between[i].exp()), strided=True)
+            rows = torch.cat([A, K], dim=1)
+        squares = gram(rows)
+        size = math.isqrt(len(squares))
+        W = widen(grid.fold_stencil(B - transpose(B)), size) - squares
+        if self.monotonicity != 1:
+            unit = torch.eye(W.shape[-1], dtype=W.dtype, device=W.device)
+            W = W + widen((1 - self.monotonicity) * unit.unsqueeze(0), size)
+        if i:
+            W = torch.cat([W, widen(-2 * transpose(A), size)], dim=2)
+        if K is not None:
+            W = torch.cat([W, F.pad(widen(K, size), (0, W.shape[2] - K.shape[2]))], dim=1)
+        return W
+
+    @torch.no_grad()
+    def relaxed(self, W: Chain, a: Tensor | float) -> Chain:
+        """(1 - a) I + a W: the step of forward-backward."""
         matrices = []
-        for i, tier in enumerate(symbols):
-            rows = a * tier.S + (1 - a * self.monotonicity) * _unit(tier.S)
-            if i:
-                rows = torch.cat([rows, -2 * a * tier.A.mH], dim=2)
-            if tier.K is not None:
-                rows = torch.cat([rows, F.pad(tier.K, (0, rows.shape[2] - tier.K.shape[2]))], dim=1)
-            matrices.append(real_form(rows))
+        for tier, matrix in zip(self.tiers, W.matrices, strict=True):
+            step = _halves(matrix.clone())
+            step[:, :, : tier.depth] *= a
+            for half in (0, 1):
+                step[:, half, :, half].diagonal(dim1=-2, dim2=-1)[:, : tier.depth] += 1 - a
+            matrices.append(_square(step))
         return Chain(self.tiers, tuple(matrices))
 
-    def implicit(self, symbols: list[Symbols], a: Tensor | float) -> Chain:
-        """2 V - I with V = (I + a (I - W))^-1: the step of Peaceman-Rachford."""
+    @torch.no_grad()
+    def reflected(self, W: Chain, a: Tensor | float) -> Chain:
+        """2 V - I with V = (I + a (I - W))^-1: the step of Peaceman-Rachford.
+
+        With R = 2 V - I of a tier alone and N = -2 a A^T it is [[R, R N + N], [(K R + K) / 2, K (R N + N) / 2]].
+        """
         matrices = []
-        for i, tier in enumerate(symbols):
-            unit = _unit(tier.S)
-            V = inverse((1 + a * self.monotonicity) * unit - a * tier.S)  # of this tier alone
-            if i:
-                V, unit = torch.cat([V, V @ (-2 * a * tier.A.mH)], dim=2), F.pad(unit, (0, unit.shape[-1]))
-            rows = 2 * V - unit
-            if tier.K is not None:
-                rows = torch.cat([rows, tier.K @ V], dim=1)
-            matrices.append(real_form(rows))
+        for tier, matrix in zip(self.tiers, W.matrices, strict=True):
+            d, parts = tier.depth, _halves(matrix)
+            R, heard = reflected_resolvent(parts[:, :, :d, 0, :d], a), None
+            rows = _halves(R)
+            if parts.shape[4] > d:
+                N = a * _square(parts[:, :, :d, :, d:])
+                heard = torch.baddbmm(N, R, N)
+                rows = torch.cat([rows, _halves(heard)], dim=4)
+            if parts.shape[2] > d:
+                K = _square(parts[:, :, d:, :, :d])
+                said = _halves(torch.baddbmm(K, K, R, beta=0.5, alpha=0.5))
+                if heard is not None:
+                    said = torch.cat([said, _halves(torch.bmm(K, heard)) / 2], dim=4)
+                rows = torch.cat([rows, said], dim=2)
+            matrices.append(R if len(self.tiers) == 1 else _square(rows))
         return Chain(self.tiers, tuple(matrices))
 
 
-def _scaled(kernel: Tensor, size: Tensor) -> Tensor:
-    return kernel * (size / torch.linalg.vector_norm(kernel))
+def _scaled(stencil: Tensor, size: Tensor) -> Tensor:
+    return stencil * (size / torch.linalg.vector_norm(stencil))
 
 
-def _unit(symbol: Tensor) -> Tensor:
-    return torch.eye(symbol.shape[-1], dtype=symbol.dtype, device=symbol.device)
+def _halves(matrix: Tensor) -> Tensor:
+    """(F, 2m, 2n) -> (F, 2, m, 2, n)"""
+    return matrix.unflatten(2, (2, -1)).unflatten(1, (2, -1))
+
+
+def _square(parts: Tensor) -> Tensor:
+    """(F, 2, m, 2, n) -> (F, 2m, 2n)"""
+    return parts.flatten(3).flatten(1, 2)

@@ -13,15 +13,13 @@ Both methods alternate an affine map and something cheap:
 converges for a < 2 m / ||I - W||^2, the second for every a > 0. The state is (D, B), a column a sample.
 
 The loop can be captured in a CUDA graph, where it runs all `max_steps` and asks the host nothing. Residuals are
-looked at every `check_every` steps only: a look reads the state three times.
+looked at every `check_every` steps only: a look reads the state of a step earlier too.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -29,39 +27,6 @@ from torch import Tensor
 from koopsim.implicit.solvers import EPS, Info, Map, capturing
 
 CHECK_EVERY = 2
-FUSED = True  # on CUDA let torch.compile make one kernel of each of the three small functions below
-
-
-def _fused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function itself, or on CUDA its compiled form."""
-    compiled = functools.cache(lambda: torch.compile(function))
-
-    @functools.wraps(function)
-    def call(t: Tensor, *others: Any) -> Any:
-        return (compiled() if FUSED and t.is_cuda else function)(t, *others)
-
-    return call
-
-
-@_fused
-def _project(t: Tensor, c: Tensor, keep: Tensor, rectify: bool) -> Tensor:
-    v = t + c
-    return (torch.relu(v) if rectify else v) * keep
-
-
-@_fused
-def _reflect(t: Tensor, c: Tensor, keep: Tensor, rectify: bool) -> Tensor:
-    v = t + c
-    return 2 * ((torch.relu(v) if rectify else v) * keep) - v
-
-
-@_fused
-def _change(t: Tensor, before: Tensor, c: Tensor, keep: Tensor, rectify: bool) -> tuple[Tensor, Tensor]:
-    """|| z - z_before || and || z ||, a number a sample."""
-    z, old = t + c, before + c
-    if rectify:
-        z, old = torch.relu(z), torch.relu(old)
-    return ((z - old) * keep).square().sum(0).sqrt(), (z * keep).square().sum(0).sqrt()
 
 
 @dataclass(frozen=True)
@@ -70,6 +35,24 @@ class Projection:
 
     keep: Tensor  # 1 or 0; (D, 1) or (D, B)
     rectify: bool
+
+    def __call__(self, v: Tensor) -> Tensor:
+        return (torch.relu(v) if self.rectify else v) * self.keep
+
+
+def advance(t: Tensor, c: Tensor, P: Projection, reflect: bool, before: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """v = t + c -> P(v), or 2 P(v) - v; and with `before`, of a step earlier, (2, B): || z - z_before ||^2, || z ||^2.
+
+    On CUDA one kernel (`splitting_kernels.py`); this is its readable twin.
+    """
+    if t.is_cuda and t.dtype == torch.float32 and find_spec("triton") is not None:
+        from koopsim.implicit import splitting_kernels
+
+        return splitting_kernels.advance(t, c, P.keep, P.rectify, reflect, before)
+    v = t + c
+    z = P(v)
+    sums = None if before is None else torch.stack([(z - P(before + c)).square().sum(0), z.square().sum(0)])
+    return 2 * z - v if reflect else z, sums
 
 
 @torch.no_grad()
@@ -89,21 +72,25 @@ def split(
     A sample's residual is || z - z_before || / || z ||. All samples go on until each is below `tol`; a sample's
     `steps` are those after which it was first seen to be.
     """
-    s = _reflect if reflect else _project
+    c = c.contiguous()
     t = torch.zeros_like(c) if v0 is None else v0 - c
     B = c.shape[1]
     steps = torch.full((B,), max_steps, dtype=torch.int64, device=c.device)
     residual, seen = c.new_full((B,), torch.inf), torch.zeros(B, dtype=torch.bool, device=c.device)
     may_stop = not capturing()
+    y, _ = advance(t, c, P, reflect, None)
     for k in range(1, max_steps + 1):
-        before, t = t, T(s(t, c, P.keep, P.rectify))
-        if k % check_every and k < max_steps:
+        before, t = t, T(y)
+        last = k == max_steps
+        y, sums = advance(t, c, P, reflect and not last, before if last or k % check_every == 0 else None)
+        if sums is None:
             continue
-        change, size = _change(t, before, c, P.keep, P.rectify)
+        change, size = sums.sqrt().unbind()
         residual = change / (size + EPS)
         below = residual < tol  # false for nan
         steps = torch.where(below & ~seen, k, steps)
         seen = seen | below
-        if may_stop and below.all():
+        if may_stop and not last and below.all():
+            y, _ = advance(t, c, P, False, None)
             break
-    return _project(t, c, P.keep, P.rectify), Info(steps, residual, residual < tol)
+    return y, Info(steps, residual, residual < tol)

@@ -165,4 +165,5 @@ class TCN(nn.Module):
         b = torch.stack([conv.bias for conv in convs])
         residual = blocks[0].residual(x)
         W = W.unflatten(2, (-1, self.channels))
-        return cast(Tensor, TemporalStack.apply(F.pad(x, (0, missing)), residual, W, b))
+        one = (t.unsqueeze(0) for t in (F.pad(x, (0, missing)), residual, W, b))  # one model; under vmap it is many
+        return cast(tuple[Tensor, ...], TemporalStack.apply(*one))[0].squeeze(0)

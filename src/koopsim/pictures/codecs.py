@@ -1,7 +1,7 @@
 """What a picture weighs: as PNG, and as a JPEG that is as good as the network.
 
-    PSNR = -10 log10( mean (a - b)^2 ),   values in [0, 1]
-    the least JPEG quality whose PSNR is at least the network's
+PSNR = -10 log10( mean (a - b)^2 ),   values in [0, 1]
+the least JPEG quality whose PSNR is at least the network's
 """
 
 import io

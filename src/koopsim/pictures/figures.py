@@ -32,7 +32,9 @@ def figure4(
     return _saved(plt, figure, path)
 
 
-def psnr_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, title: str, key: str = "test_psnr") -> Path:
+def psnr_curves(
+    curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, title: str, key: str = "test_psnr"
+) -> Path:
     """PSNR against seconds of training: each curve is a list of lines with "seconds" and `key`."""
     plt = _pyplot()
     figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
@@ -52,7 +54,7 @@ def psnr_curves(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, t
 
 
 def error_map(truth: NDArray, fitted: NDArray) -> NDArray[np.uint8]:
-    """(height, width, 3): the root of the mean squared error of each pixel, black at zero, bright at a tenth of white."""
+    """(height, width, 3): each pixel's root mean squared error, black at zero, bright at a tenth of white."""
     from matplotlib import colormaps
 
     white = float(np.iinfo(truth.dtype).max)

@@ -1,6 +1,6 @@
 """A PNG written band by band: a picture of any size in bounded memory, 8 or 16 bits, 1 to 4 channels.
 
-    signature, IHDR, IDAT (rows, each less the one above it, deflated as they come), IEND
+signature, IHDR, IDAT (rows, each less the one above it, deflated as they come), IEND
 """
 
 import os

@@ -20,7 +20,15 @@ from koopsim.errors import KoopsimError
 from koopsim.runs import write_atomically
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-BROKEN = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error, zlib.error)  # what Pillow's readers raise
+BROKEN = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    EOFError,
+    IndexError,
+    struct.error,
+    zlib.error,
+)  # what readers raise
 
 
 @dataclass(frozen=True)
@@ -33,7 +41,9 @@ class Picture:
     def __post_init__(self) -> None:
         if self.pixels.ndim != 3 or self.pixels.shape[2] not in MODES or self.pixels.dtype not in (np.uint8, np.uint16):
             shape = " x ".join(map(str, self.pixels.shape))
-            raise KoopsimError(f"A picture is height x width x 1..4 of uint8 or uint16; got {shape} of {self.pixels.dtype}.")
+            raise KoopsimError(
+                f"A picture is height x width x 1..4 of uint8 or uint16; got {shape} of {self.pixels.dtype}."
+            )
 
     @property
     def height(self) -> int:
@@ -69,11 +79,13 @@ def read_picture(path: Path | str) -> Picture:
                 image.load()
                 pixels = _pixels(ImageOps.exif_transpose(image))
     except UnidentifiedImageError:
-        raise KoopsimError(f"{path} is not a picture that can be read; give a PNG, JPEG, WebP, TIFF or the like.") from None
+        raise KoopsimError(f"{path} is not a picture; give a PNG, JPEG, WebP, TIFF or the like.") from None
     except Image.DecompressionBombError:
         raise KoopsimError(f"{path} unpacks to more than 179 million pixels; scale it down first.") from None
     except BROKEN as error:
-        raise KoopsimError(f"{path} is broken or cut short ({str(error).splitlines()[0]}); it cannot be used.") from error
+        raise KoopsimError(
+            f"{path} is broken or cut short ({(str(error).splitlines() or [''])[0]}); it cannot be used."
+        ) from error
     return Picture(path.stem, pixels)
 
 

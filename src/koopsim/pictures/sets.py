@@ -41,8 +41,8 @@ def picture_set(name: str, size: int, count: int | None = None, seed: int = 0) -
         pictures = [(f"text{i:02d}", text_picture(size, seed * TEXTS + i)) for i in range(min(count or TEXTS, TEXTS))]
     else:
         pictures = [(f.stem, rgb(read_picture(f).pixels)) for f in _files(Path(name))[:count]]
-    values = np.stack([np.asarray(square(image, size), dtype=np.float32) / 255 for _, image in pictures])
-    return PictureSet(tuple(n for n, _ in pictures), values)
+    values = np.stack([np.asarray(square(image, size), dtype=np.float32) for _, image in pictures])
+    return PictureSet(tuple(n for n, _ in pictures), values / np.float32(255))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -91,7 +91,7 @@ def text_picture(size: int, seed: int) -> Image.Image:
         font = Path(get_data_path()) / "fonts" / "ttf" / f"{rng.choice(FONTS)}.ttf"
         height = int(size * rng.uniform(0.03, 0.14)) + 4
         word = "".join(rng.choice(letters, rng.integers(3, 11)))
-        place = tuple(float(v) for v in rng.uniform(-0.1, 0.9, 2) * size)
+        left, top = (rng.uniform(-0.1, 0.9, 2) * size).tolist()
         colour = tuple(int(c) for c in rng.integers(0, 256, 3))
-        draw.text(place, word, fill=colour, font=ImageFont.truetype(font, height))
+        draw.text((left, top), word, fill=colour, font=ImageFont.truetype(font, height))
     return image

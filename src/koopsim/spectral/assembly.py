@@ -8,19 +8,23 @@ One cluster certainly outside or defective decides for divergence; else one uncl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import polar, schur
 
 from .clusters import Block, extract
+from .noise import EPS64
 from .powers import Propagator, period_of, phase, turns_of
 from .resolvent import Complex
 from .structure import SNAP, Finding
 from .verdict import Case, JordanBlock, Projector, Rotation, Snap, Verdict
-from .witness import witness_distance
+from .witness import jordan_distance, witness_distance
 
 WELL_WITHIN = 0.5  # of the noise: closer than this, a witness need not be looked for any further
+FIRST_ORDER = 0.8  # of the noise, for a distance that holds to first order only
+ROUNDING = 8 * EPS64  # what computing the distance may add to it, relative to ||A|| and for each row
 ASSUMED = "This rests on the assumption that what may be on the unit circle, given the noise, is on it"
 WITNESS = "; a matrix {distance:.1e} from this one, less than the noise, has it there."
 TOO_FAR = (
@@ -59,8 +63,9 @@ def assemble(
     distance = 0.0 if case == "origin" or escaped or "outside" in kinds else None
     if case in ("fixed-point", "invariant-set"):
         both = [_mirrored(f.block, conjugate) for f in on_circle]
-        distance = float(np.hypot(dropped, witness_distance(on_circle, both, WELL_WITHIN * believed)))
-        if distance > believed:
+        added = witness_distance(T, Q, conjugate, on_circle, both, WELL_WITHIN * believed)
+        distance = float(np.hypot(dropped, added))
+        if distance > believed * (1 / (1 - noise) + ROUNDING * n / noise):  # noise is relative to the larger matrix
             case, notes = "undecided", [*notes, TOO_FAR.format(case=case, distance=distance)]
             distance = None
     fixed = tuple(i for f in findings if f.kind == "fixed" for i in f.block.indices)
@@ -71,6 +76,11 @@ def assemble(
     rotation = _sum_of_products(terms, [phase(t) for t in turns], n)
     still = [t for t in terms if t.turns == 0]
     cesaro = _sum_of_products(still, [1.0] * len(still), n)
+    if case == "divergent" and distance is None:  # by a Jordan block alone: one of them has to be within the noise
+        found = (jordan_distance(f, real) for f in findings if f.kind == "defective")
+        tried = list(takewhile(lambda d: d is not None and d > FIRST_ORDER * believed, found))
+        if len(tried) == sum(f.kind == "defective" for f in findings):
+            case, notes = "undecided", [*notes, TOO_FAR.format(case=case, distance=min(d or 0.0 for d in tried))]
     bounded = case in ("origin", "fixed-point", "invariant-set")
     if real:
         rotation, cesaro = np.real(rotation), np.real(cesaro)

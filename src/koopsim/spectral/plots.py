@@ -121,7 +121,7 @@ def _residuals(ax: Any, verdict: Verdict) -> None:
     if not verdict.residuals.size:
         ax.set_axis_off()
         return
-    _scatter(ax, verdict, np.abs(verdict.eigenvalues), np.maximum(verdict.residuals, 1e-18))
+    _scatter(ax, verdict, np.abs(verdict.eigenvalues), np.maximum(verdict.residuals, 2e-17))  # zero is shown too
     ax.axvline(1, color="blue", lw=1, alpha=0.6)
     ax.set(yscale="log", xlabel="modulus", ylabel="residual of the eigenpair", title="residuals")
     ax.set_ylim(min(1e-17, verdict.residuals.min() / 3 or 1e-17), max(1.0, verdict.residuals.max() * 3))

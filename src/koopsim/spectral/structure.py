@@ -8,7 +8,7 @@ The block B of a cluster of A is similar, for every A0 within delta of A, to B +
 No finite accuracy tells 1 from 1 - eta / 2, so the others rest on one stated assumption: *what may be on the
 unit circle is on it, in the most degenerate way that fits the error*. With mu = trace(B) / k:
 
-    semisimple          | |mu| - 1 | <= 1.05 eta / sqrt(k)   and   ||B - mu I|| <= 2 eta
+    semisimple          | |mu| - 1 | <= 1.05 eta ||W||_F / (||P|| k)   and   ||B - mu I|| <= 2 eta
     defective           the same, but ||B - mu I|| > 1000 eta,   and   (B - mu I)^s is zero for some s to
                         within a quarter of what F can do to it
 
@@ -31,6 +31,7 @@ Kind = Literal["inside", "outside", "fixed", "flipping", "rotating", "torus", "d
 CLEAR = 3.0  # an eigenvalue is off the circle when it clears the error this many times
 SNAP = 1.05  # the mean is on the circle when within this many errors
 SNAP_ROUNDING = 1 / 40  # the same where the noise is float64 rounding, whose bound is far from attained
+SNAP_UNDECLARED = 2.5e-10  # and never further than this where no noise was declared: 1 - 1e-9 is not 1 then
 SEMISIMPLE = 2.0  # and the block is a multiple of the identity when within this many
 DEFECTIVE = 1000.0  # and it is not when beyond this many
 COARSE = 5e-3  # an error above this says nothing about 1
@@ -103,7 +104,7 @@ def classify(block: Block, delta: float, real: bool, snap: float = SNAP) -> Find
             f"{k} eigenvalues closer to one another than the noise can tell, all on the unit circle and with "
             f"orthogonal eigenvectors to within {eta:.1e}: taken as rotations",
         )
-    near = snap * block.mean_error(delta)
+    near = min(snap * block.mean_error(delta), SNAP_UNDECLARED if snap == SNAP_ROUNDING else np.inf)
     if off > near:
         return Finding(
             block,
@@ -139,7 +140,8 @@ def classify(block: Block, delta: float, real: bool, snap: float = SNAP) -> Find
             kind,
             snapped,
             eta,
-            f"{_name(k, snapped)} within its error {eta:.1e} of the unit circle, taken to be on it{extra}",
+            f"{_name(k, mu)} {abs(mu - snapped):.1e} from {_number(snapped) if exact else 'the unit circle'}, with an "
+            f"error of {eta:.1e}: taken to be there{extra}",
         )
     if defect < DEFECTIVE * eta or defect < VISIBLE:
         return Finding(
@@ -186,7 +188,7 @@ def _jordan(block: Block, mu: complex, eta: float, delta: float) -> Finding:
         mu,
         eta,
         f"the eigenvalue {_number(mu)} on the unit circle is defective: ||B - mu I|| = {nu:.1e} "
-        f"against an error of {eta:.1e}, blocks of size {', '.join(map(str, sizes))}",
+        f"against an error of {eta:.1e}, {_blocks(sizes)}",
         sizes,
     )
 
@@ -270,5 +272,12 @@ def _name(k: int, mu: complex) -> str:
     return f"the eigenvalue {_number(mu)} is" if k == 1 else f"a cluster of {k} eigenvalues at {_number(mu)} is"
 
 
+def _blocks(sizes: tuple[int, ...]) -> str:
+    return " and ".join(
+        f"{sizes.count(s)} blocks of size {s}" if sizes.count(s) > 1 else f"a block of size {s}"
+        for s in dict.fromkeys(sizes)
+    )
+
+
 def _number(mu: complex) -> str:
-    return f"{mu.real:.6g}" if abs(mu.imag) < 1e-14 else f"{mu.real:.6g}{mu.imag:+.6g}i"
+    return f"{mu.real:.9g}" if abs(mu.imag) < 1e-14 else f"{mu.real:.6g}{mu.imag:+.6g}i"

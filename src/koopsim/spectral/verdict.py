@@ -33,6 +33,9 @@ MEANING: dict[Case, str] = {
 }
 
 
+MOST_REASONS = 12  # that a summary shows
+
+
 class Rotation(NamedTuple):
     """An element of J3: a conjugate pair (one index for a complex matrix) and its angle per step."""
 
@@ -238,4 +241,8 @@ class Verdict:
             f"J1 {len(self.fixed)}, J2 {len(self.flipping)}, J3 {len(self.rotating)}"
             + (f"; {len(self.defective)} defective" if self.defective else "")
         )
-        return "\n".join(lines + [f"  - {r}" for r in self.reasons])
+        shown = list(self.reasons)
+        if len(shown) > MOST_REASONS:
+            middle = len(shown) - MOST_REASONS
+            shown = [*shown[: MOST_REASONS - 2], f"... {middle + 1} more, in `reasons`.", shown[-1]]
+        return "\n".join(lines + [f"  - {r}" for r in shown])

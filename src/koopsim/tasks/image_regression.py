@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import ImageRegressionConfig
+from koopsim.config import ImageRegressionConfig, Recipe
 from koopsim.errors import KoopsimError
 from koopsim.pictures import PictureSet, picture_set
 
@@ -73,7 +73,10 @@ class ImageRegression:
         y = torch.cat([self.values[:, r::2, c::2].flatten(1, 2) for r, c in PARTS[name]], dim=1)
         return x, y
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def inputs(self, x: Tensor, recipe: Recipe | None = None, draws: Tensor | None = None) -> Tensor:
+        return x
+
+    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return (outputs - targets).square().mean()
 
     @torch.no_grad()

@@ -1,6 +1,6 @@
 """One picture, one network: the RFF-only model fitted to all pixels of a picture of any size.
 
-    z = nu( U V psi(x) ),      psi as narrow as a few pixels,      Adam with a cosine to the end of the steps or the time
+    z = nu( U V psi(x) ),    psi as narrow as a few pixels,    Adam with a cosine to the end of the steps or the time
 
 A picture of few pixels is one full batch; a large one is seen in random batches of pixels, so that memory does not
 grow with it. The pixels stay as they are in the file (uint8 or uint16) and become numbers a batch at a time.
@@ -36,10 +36,10 @@ LONGEST_RUN = 200_000  # steps a schedule has room for where only the time is li
 class FitSettings:
     """How a picture is fitted; None is chosen from the picture and the device."""
 
-    features: int = 512  # M
+    features: int = 256  # M
     hidden: int = 128  # H
     bandwidth: float | None = None  # in pixels
-    learning_rate: float = 5e-3
+    learning_rate: float = 1e-2
     steps: int | None = None  # 1,000 where no time is given either
     seconds: float | None = None
     batch: int | None = None  # pixels a step
@@ -54,6 +54,9 @@ class FitSettings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise KoopsimError(f"{name} is {value}; it must be positive.")
+
+
+DEFAULTS = FitSettings()
 
 
 @dataclass
@@ -77,13 +80,13 @@ def default_bandwidth(info: PictureInfo) -> float:
 
 def default_batch(pixels: int, device: torch.device) -> int:
     """Pixels a step: all of them where that is quick."""
-    most = 262_144 if device.type == "cuda" else 8_192
+    most = 262_144 if device.type == "cuda" else 4_096
     return min(pixels, most)
 
 
 def fit(
     picture: Picture,
-    settings: FitSettings = FitSettings(),
+    settings: FitSettings = DEFAULTS,
     device: torch.device | str = "cpu",
     listen: Callable[[dict[str, Any]], None] = lambda event: None,
 ) -> Fitted:
@@ -118,6 +121,7 @@ def fit(
 def _pixels(picture: Picture, info: PictureInfo, batch: int, device: torch.device) -> Callable[[Tensor], Any]:
     """The batches: all pixels every time, or a new random draw."""
     flat = picture.pixels.reshape(-1, info.channels)
+    flat = flat if flat.flags.writeable else flat.copy()  # torch wants to own what it holds
     values = torch.as_tensor(flat if info.bits == 8 else flat.astype(np.int32), device=device)  # few ops know uint16
 
     def points(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,7 +156,7 @@ def _run(
         losses = population.losses[0, step : step + chunk].double().cpu()  # waits for the device
         spent = time.perf_counter() - mark
         step += chunk
-        if not bool(losses.isfinite().all()):
+        if not bool(losses.isfinite().all() & population.stack.flat.isfinite().all().cpu()):
             raise KoopsimError(
                 f"The loss of {fitted.info.name} is not a number at step {step} with learning rate "
                 f"{settings.learning_rate:g}; try a smaller --learning-rate."

@@ -81,7 +81,7 @@ def train(
 ) -> dict[str, Any]:
     """Train `run` in `directory` and return its result; `listen` hears of progress and of each epoch."""
     if isinstance(run.task, ImageRegressionConfig):  # many networks at once
-        from koopsim.train.pictures import train_pictures
+        from koopsim.train.picture_runs import train_pictures
 
         return train_pictures(run, directory, name, device, resume, capture, listen)
     task, trainer = prepare(run, device, capture, task=task)
@@ -213,7 +213,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
     directory = RunDirectory(path)
     _, run = directory.read_config()
     if isinstance(run.task, ImageRegressionConfig):  # a list of networks, one a picture
-        from koopsim.train.pictures import load_pictures
+        from koopsim.train.picture_runs import load_pictures
 
         return load_pictures(run, directory, device)
     model = build(run.model)

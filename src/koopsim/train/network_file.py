@@ -24,7 +24,7 @@ from koopsim.nn.folded import folded
 from koopsim.pictures.read import to_pixels
 from koopsim.runs import write_atomically
 
-BAND_PIXELS = 65_536
+BAND_PIXELS = 16_384
 HEADER = "koopsim.picture"
 
 
@@ -96,9 +96,17 @@ def bands(
         points = torch.stack([x.expand(len(ys), -1), ys.unsqueeze(1).expand(-1, width)], dim=-1).reshape(-1, 2)
         parts = [folded(model, part).float().cpu() for part in points.split(band_pixels)]
         values = torch.cat(parts).reshape(len(ys), width, info.channels).numpy()
+        if not np.isfinite(values).all():
+            raise KoopsimError(f"The network of {info.name} gives no numbers; fit it with a smaller --learning-rate.")
         yield to_pixels(values, 2**info.bits - 1)
 
 
 def draw(model: nn.Module, info: PictureInfo, width: int, height: int, region: Region = WHOLE) -> NDArray:
     """The region as one array of uint8 or uint16, (height, width, channels)."""
-    return np.concatenate(list(bands(model, info, width, height, region)))
+    # Into one array: a list of bands would pin the heap between their large temporaries, and memory would grow.
+    whole = np.empty((height, width, info.channels), np.uint8 if info.bits == 8 else np.uint16)
+    row = 0
+    for band in bands(model, info, width, height, region):
+        whole[row : row + len(band)] = band
+        row += len(band)
+    return whole

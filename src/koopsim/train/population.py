@@ -127,7 +127,8 @@ class Population:
         )
         if compile:
             self._member_losses = _compiled(self._member_losses)
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self.variant: int | None = None  # of the batch, where its size changes: each is captured by itself
+        self._graphs: dict[int | None, torch.cuda.CUDAGraph] = {}
 
     def member_losses(self) -> Tensor:
         """(P,): each member's loss on its present batch."""
@@ -173,9 +174,9 @@ class Population:
             self.graph()
 
     def graph(self) -> torch.cuda.CUDAGraph:
-        if self._graph is None:
-            self._graph = captured(self.step, self.state(), self.device)
-        return self._graph
+        if self.variant not in self._graphs:
+            self._graphs[self.variant] = captured(self.step, self.state(), self.device)
+        return self._graphs[self.variant]
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that a step changes: what a checkpoint holds and a capture restores."""

@@ -70,10 +70,7 @@ class Trainer:
 
     def start_epoch(self, epoch: int) -> None:
         """Shuffle on the device. The order depends on seed and epoch alone, so a resumed run needs no history."""
-        generator = torch.Generator(self.device).manual_seed(self.seed * 1_000_003 + epoch)
-        torch.randperm(len(self.x), generator=generator, device=self.device, out=self.order)
-        if self.draws is not None:
-            self.draws.uniform_(generator=generator)
+        shuffle(self.order, self.draws, self.seed, epoch)
         self.counters[1] = 0
         self.losses.zero_()
         for total in self.diagnostics.values():
@@ -191,6 +188,14 @@ class Trainer:
     def _restore(self, saved: dict[str, Tensor]) -> None:
         for name, tensor in self.state_tensors().items():
             tensor.copy_(saved[name]) if name in saved else tensor.zero_()
+
+
+def shuffle(order: Tensor, draws: Tensor | None, seed: int, epoch: int) -> None:
+    """Fill the order of the samples, and the numbers augmentation goes by, from seed and epoch alone."""
+    generator = torch.Generator(order.device).manual_seed(seed * 1_000_003 + epoch)
+    torch.randperm(len(order), generator=generator, device=order.device, out=order)
+    if draws is not None:
+        draws.uniform_(generator=generator)
 
 
 def _nothing() -> None:

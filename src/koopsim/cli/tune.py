@@ -1,0 +1,191 @@
+"""koopsim tune: search for hyper-parameters, then train with the best of them."""
+
+import json
+import sys
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from koopsim.cli import parse
+from koopsim.cli.train import _given
+from koopsim.config import Run
+from koopsim.errors import KoopsimError
+from koopsim.presets import PRESETS, run_of
+
+USAGE = """usage: koopsim tune PRESET [options]
+       koopsim tune --resume DIR
+
+Random search with asynchronous successive halving, judged on the validation split; then the best configuration is
+trained again on train+valid and tested. Writes search.json, trials.csv, pictures and result.json.
+
+presets:
+{presets}
+
+  koopsim tune copy/sim-single --scale smoke ends in a minute on a laptop.
+  koopsim tune PRESET --search learning_rate='log 1e-4 1e-2' batch_size=1,2,5 changes what is searched over.
+  koopsim tune PRESET --backend ray --ray-address auto runs on a Ray cluster (docs/search.md).
+  koopsim tune PRESET --help lists every setting.
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    trials: int | None = None
+    """How many configurations to try; the paper's number unless told."""
+    backend: Literal["local", "ray"] = "local"
+    """local: stacked inside one process and one device. ray: a process a trial, on this machine or a cluster."""
+    search: tuple[str, ...] = ()
+    """NAME=VALUES: what to search over. VALUES is 1,2,5 or 'log 1e-4 0.05' or 'uniform 0 1' or, for a bandwidth,
+    median or 'median 0.1 10'. A single value fixes it."""
+    space: Path | None = None
+    """A YAML, TOML or JSON file with the same, under "parameters", and trials, max_t, grace, reduction."""
+    max_t: int | None = None
+    """Epochs a trial may have."""
+    grace: int | None = None
+    """Epochs before a trial may be stopped."""
+    reduction: float | None = None
+    """At each rung one in so many goes on."""
+    retrain: int = 1
+    """Seeds the best configuration is trained again with; 0: not at all."""
+    at_once: int | None = None
+    """Trials in training at a time; by default as many as suit the backend and the device."""
+    engine: Literal["auto", "stacked", "separate"] = "auto"
+    """Of the local backend: trials as one batched model, or side by side."""
+    compile: bool = False
+    """Let torch.compile fuse the stack's small kernels."""
+    ray_address: str | None = None
+    """A running Ray cluster: auto, or host:port of its head. By default one is started on this machine."""
+    cpus_per_trial: float = 1.0
+    """Of the ray backend."""
+    gpus_per_trial: float | None = None
+    """Of the ray backend; a fraction shares a GPU. A quarter where the cluster has GPUs."""
+    out: Path | None = None
+    """The search's folder; searches/PRESET by default."""
+    scale: Literal["paper", "smoke"] = "paper"
+    """The paper's size, or the same code at a size that ends in a minute."""
+    resume: Path | None = None
+    """Go on with the search in this folder; its own configuration is used."""
+    overwrite: bool = False
+    """Start again where --out already holds a search."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
+    eager: bool = False
+    """Do not capture steps in CUDA graphs."""
+    json: bool = False
+    """Print the result as JSON on standard output."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Search for hyper-parameters."""
+
+    run: Annotated[Run, tyro.conf.arg(name="")]
+    options: Annotated[Options, tyro.conf.arg(name="")]
+
+
+def main(argv: list[str]) -> int:
+    if "--resume" in argv:
+        return _tune(parse(Options, argv, "tune"), None)
+    if not argv or argv[0] in ("-h", "--help"):
+        names = [name for name, preset in PRESETS.items() if preset.run]
+        print(USAGE.format(presets="\n".join(f"  {name}" for name in names)))
+        return 0
+    if argv[0].startswith("-"):
+        raise KoopsimError("Name the preset first: koopsim tune PRESET [options]. 'koopsim presets' lists them.")
+    name, rest = argv[0], argv[1:]
+    scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"  # decides the defaults of all other options
+    default = Arguments(run_of(name, scale), Options(scale=scale))
+    arguments = parse(Arguments, rest, f"tune {name}", default)
+    return _tune(arguments.options, _search(arguments.options, arguments.run, name))
+
+
+def _search(options: Options, run: Run, name: str) -> Any:
+    from koopsim.search.directory import Search
+    from koopsim.search.space import base_of, space_of
+    from koopsim.search.space_text import space_from_arguments, space_from_file
+
+    base = base_of(run)
+    space = space_of(base, options.scale)
+    if options.space:
+        space = space_from_file(space, base, options.space)
+    space = space_from_arguments(space, base, options.search)
+    given = {"trials": options.trials, "max_t": options.max_t, "grace": options.grace, "reduction": options.reduction}
+    changed = {key: value for key, value in given.items() if value is not None}
+    if "max_t" in changed and "grace" not in changed:  # a shorter search has a shorter first rung
+        changed["grace"] = min(space.grace, changed["max_t"])
+    space = replace(space, **changed)
+    return Search(name, base, space, run.seed, options.backend, options.at_once, options.engine)
+
+
+def _tune(options: Options, search: Any) -> int:
+    from koopsim.cli.progress import TrainingProgress
+    from koopsim.cli.tune_progress import TuneProgress
+    from koopsim.search.directory import SearchDirectory
+    from koopsim.search.outcome import conclude
+    from koopsim.tasks import build_task
+    from koopsim.train import Stopped, pick_device
+
+    if options.resume:
+        directory = SearchDirectory(options.resume)
+        search = directory.read()
+        if directory.result_file.exists():
+            print(f"{directory.path} is finished; nothing to resume.", file=sys.stderr)
+            return _show(directory.read_result(), directory.path, options.json)
+    if search.backend == "ray" and find_spec("ray") is None:
+        raise KoopsimError("The ray backend needs Ray Tune: pip install 'koopsim[tune]'.")
+    device = pick_device(options.device)
+    task = build_task(search.base.task, device)  # missing data stops here, before anything is written
+    if not options.resume:
+        directory = SearchDirectory.create(
+            options.out or Path("searches") / search.name, search, overwrite=options.overwrite
+        )
+    capture = False if options.eager else None
+    try:
+        with TuneProgress(search) as progress:
+            backend = _backend(options, search, directory, device, capture, progress, task)
+            trials = backend.run()
+        with TrainingProgress(f"{search.name}, best trial", search.base.recipe.epochs) as progress:
+            result = conclude(
+                search, directory, trials, backend.elapsed, device, options.retrain, capture, progress, task
+            )
+    except Stopped:
+        print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {directory.path}", file=sys.stderr)
+        return 130
+    return _show(result, directory.path, options.json)
+
+
+def _backend(options: Options, search: Any, directory: Any, device: Any, capture: Any, listen: Any, task: Any) -> Any:
+    if search.backend == "ray":
+        from koopsim.search.ray import Cluster, RaySearch
+
+        cluster = Cluster(options.ray_address, options.cpus_per_trial, options.gpus_per_trial)
+        return RaySearch(search, directory, cluster, listen)
+    from koopsim.search.local import LocalSearch
+
+    local = LocalSearch(search, directory, device, capture, options.compile, listen, task)
+    if options.resume:
+        local.load()
+    return local
+
+
+def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return 0
+    best, metric = result["best"], result["metric"]
+    ended = ", ".join(f"{count} {status}" for status, count in result["ended"].items())
+    print(f"{result['name']}  {result['trials']} trials in {result['seconds']:.1f} s: {ended}")
+    print(f"best: trial {best['trial']}, validation {metric} {best[metric]:.4g} after {best['t']} epochs")
+    for name, value in best["values"].items():
+        print(f"  {name:<28} {value:.4g}" if isinstance(value, float) else f"  {name:<28} {value}")
+    if "test" in result:
+        figures = "  ".join(f"{key} {value:.4g}" for key, value in result["test"].items())
+        print(f"trained again: test {figures}")
+        over = result["test_over_seeds"]
+        if len(over["values"]) > 1:
+            print(f"over {len(over['values'])} seeds: {metric} {over['mean']:.4g} +- {over['std']:.2g}")
+    print(f"all of it in {path}: trials.csv, {', '.join(result['pictures'])}")
+    return 0

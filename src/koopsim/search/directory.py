@@ -1,0 +1,117 @@
+"""The folder of a search: what was asked, where it stands, what came out.
+
+    search.json          preset, base run, space, seed, backend: everything that decides the search
+    env.json             commit, command, versions, hardware
+    state.safetensors    where a local search stands: verdicts so far, and the tensors of the trials in training
+    reports.jsonl, ray/  the same for a search on Ray: every report, and what Ray Tune itself keeps
+    trials.csv           every trial: its configuration, its curve, why it stopped
+    best/, best-2/, ...  run directories of the best trial, trained again on train+valid
+    *.png, result.json   pictures, and the outcome; the latter is written last
+
+Every file is written whole or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from koopsim.config import Run, from_dict, to_dict
+from koopsim.errors import KoopsimError
+from koopsim.runs import environment, read_json, write_atomically, write_json
+from koopsim.search.space import SearchSpace
+from koopsim.search.space_text import overridden, space_to_dict
+
+
+@dataclass(frozen=True)
+class Search:
+    """Everything that decides a search."""
+
+    name: str  # of the preset
+    base: Run
+    space: SearchSpace
+    seed: int = 0
+    backend: str = "local"
+    at_once: int | None = None  # trials in training at a time; None: as the backend thinks best
+    engine: str = "auto"  # of the local backend: stacked, separate, or whichever suits the model
+
+
+class SearchDirectory:
+    """The files of one search."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        self.search_file = self.path / "search.json"
+        self.state_file = self.path / "state.safetensors"
+        self.trials_file = self.path / "trials.csv"
+        self.result_file = self.path / "result.json"
+        self.reports_file = self.path / "reports.jsonl"
+        self.ray_folder = self.path / "ray"
+
+    @classmethod
+    def create(cls, path: Path | str, search: Search, overwrite: bool = False) -> SearchDirectory:
+        """A new folder; one that already holds a search is left alone unless told otherwise."""
+        directory = cls(path)
+        if directory.search_file.exists() and not overwrite:
+            raise KoopsimError(
+                f"{path} already holds a search: go on with 'koopsim tune --resume {path}', "
+                "or add --overwrite to start again."
+            )
+        try:
+            directory.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise KoopsimError(f"Cannot make the folder {path}: {error.strerror}.") from error
+        for stale in (directory.result_file, directory.state_file, directory.trials_file):
+            stale.unlink(missing_ok=True)
+        directory.reports_file.unlink(missing_ok=True)
+        shutil.rmtree(directory.ray_folder, ignore_errors=True)
+        write_json(directory.path / "env.json", environment())
+        write_json(
+            directory.search_file,
+            {
+                "name": search.name,
+                "run": to_dict(search.base),
+                "space": space_to_dict(search.space),
+                "seed": search.seed,
+                "backend": search.backend,
+                "at_once": search.at_once,
+                "engine": search.engine,
+            },
+        )
+        return directory
+
+    def read(self) -> Search:
+        """The search as it was asked for."""
+        if not self.path.is_dir():
+            raise KoopsimError(f"There is no folder {self.path}.")
+        if not self.search_file.exists():
+            raise KoopsimError(f"{self.path} holds no search: it has no search.json.")
+        data = read_json(self.search_file)
+        try:
+            base = from_dict(Run, data["run"], str(self.search_file))
+            given = data["space"]
+            empty = SearchSpace({}, given["trials"], given["max_t"], given["grace"])
+            space = overridden(empty, base, given, str(self.search_file))
+            keys = ("seed", "backend", "at_once", "engine")
+            return Search(data["name"], base, space, **{key: data[key] for key in keys})
+        except (KeyError, TypeError, ValueError) as error:
+            raise KoopsimError(f"{self.search_file} is not a search: {error!r}.") from error
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Write a file whole; a full disk leaves the one before, and says how to go on."""
+        try:
+            write_atomically(path, data)
+        except OSError as error:
+            raise KoopsimError(
+                f"Cannot write {path}: {error.strerror}. What was saved before is whole; make room and go on with "
+                f"'koopsim tune --resume {self.path}'."
+            ) from error
+
+    def best_folder(self, number: int) -> Path:
+        """The run directory of the best trial's retraining, the first, the second, ..."""
+        return self.path / ("best" if number == 0 else f"best-{number + 1}")
+
+    def read_result(self) -> dict[str, Any]:
+        return read_json(self.result_file)

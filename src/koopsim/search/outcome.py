@@ -1,0 +1,82 @@
+"""After the trials: the table, the pictures, and the best configuration trained again.
+
+    best trial  ->  train+valid, all epochs of its recipe, one or more seeds  ->  test figures
+
+Image regression trains on the same quarter of the pixels again, as the paper does: its valid pixels are never trained
+on. What is already there (a finished retraining of a search that was stopped) is used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from koopsim.config import ImageRegressionConfig, Run, to_dict
+from koopsim.runs import RunDirectory, environment, write_json
+from koopsim.search.directory import Search, SearchDirectory
+from koopsim.search.plots import save_plots
+from koopsim.search.results import best_trial, summary
+from koopsim.search.trial import Listener, Trial
+from koopsim.tasks import Task
+from koopsim.train import train
+
+SEED_STEP = 100_003  # between the seeds of retrainings: far from those of other trials
+
+
+def final_run(run: Run, number: int = 0) -> Run:
+    """The run that a best trial is trained again by."""
+    train_on = "train" if isinstance(run.task, ImageRegressionConfig) else "train+valid"
+    return replace(run, train_on=train_on, seed=run.seed + number * SEED_STEP)
+
+
+def conclude(
+    search: Search,
+    directory: SearchDirectory,
+    trials: Sequence[Trial],
+    seconds: float,
+    device: torch.device,
+    seeds: int = 1,
+    capture: bool | None = None,
+    listen: Listener = lambda event: None,
+    task: Task | None = None,
+) -> dict[str, Any]:
+    """Pictures, retraining, result.json; the result."""
+    result = {"name": search.name, "backend": search.backend, **summary(trials, search.space, seconds)}
+    result["pictures"] = save_plots(trials, search.space, directory.path)
+    best = best_trial(trials, search.space)
+    figures = []
+    for number in range(seeds):
+        figures.append(_retrained(search, directory, best.run, number, device, capture, listen, task)["test"])
+    if figures:
+        result["test"] = figures[0]
+        metric = search.space.metric
+        values = [f[metric] for f in figures]
+        spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        result["test_over_seeds"] = {"metric": metric, "mean": float(np.mean(values)), "std": spread, "values": values}
+    result["environment"] = environment()
+    write_json(directory.result_file, result)
+    return result
+
+
+def _retrained(
+    search: Search,
+    directory: SearchDirectory,
+    run: Run,
+    number: int,
+    device: torch.device,
+    capture: bool | None,
+    listen: Listener,
+    task: Task | None,
+) -> dict[str, Any]:
+    run = final_run(run, number)
+    folder = RunDirectory(directory.best_folder(number))
+    begun = folder.config_file.exists() and to_dict(folder.read_config()[1]) == to_dict(run)
+    if begun and folder.result_file.exists():
+        return folder.read_result()
+    if not begun:
+        folder = RunDirectory.create(folder.path, run, search.name, overwrite=True)
+    return train(run, folder, search.name, device, begun, capture, listen, task)

@@ -1,0 +1,336 @@
+"""The same search on a Ray cluster: one process a trial, as the paper did it.
+
+    Tuner( trial i -> reports (t, metric),  ASHA )            Liaw et al., 2018; Li et al., 2020
+
+Ray only chooses when and where a trial runs: trial i is drawn by koopsim, as everywhere. A trial is checkpointed every
+epoch, so one whose machine dies goes on elsewhere; the driver keeps every report in reports.jsonl, from which a search
+that was killed gets back what Ray forgets (the rungs of ASHA). No telemetry, no dashboard, a small object store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import json
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from koopsim.config import to_dict
+from koopsim.errors import KoopsimError
+from koopsim.search.directory import Search, SearchDirectory
+from koopsim.search.results import trials_csv
+from koopsim.search.trial import Listener, Trial, draw_trials, length
+from koopsim.train.loop import Stopped
+
+try:
+    # Read when Ray is imported, so they are set before it.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the user stay what they were
+    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a trial that diverged reports no metric
+    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # reports.jsonl is the record
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray  # pyright: ignore[reportMissingImports]  (an extra)
+    from ray import tune  # pyright: ignore[reportMissingImports]
+    from ray.tune.schedulers import ASHAScheduler  # pyright: ignore[reportMissingImports]
+except ImportError as error:
+    raise KoopsimError("The ray backend needs Ray Tune: pip install 'koopsim[tune]'.") from error
+
+NAME = "tune"  # of Ray's experiment inside the search's folder
+OBJECT_STORE = 256 * 2**20  # bytes; trials exchange nothing but their reports
+RETRIES = 5  # of a trial whose process or machine died
+
+_listener: list[Any] = []  # the running search; Ray pickles its callbacks, and this must not go along
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where trials run and what each of them gets."""
+
+    address: str | None = None  # of a running cluster ("auto", "10.0.0.1:6379"); None: one on this machine
+    cpus_per_trial: float = 1.0
+    gpus_per_trial: float | None = None  # None: a quarter where this machine has a GPU, else none
+
+
+class RaySearch:
+    """A search under Ray Tune, where it stands, and how it goes on."""
+
+    def __init__(
+        self,
+        search: Search,
+        directory: SearchDirectory,
+        cluster: Cluster = Cluster(),  # noqa: B008  (frozen)
+        listen: Listener = lambda event: None,
+    ):
+        self.search, self.directory, self.cluster, self.listen = search, directory, cluster, listen
+        self.trials = draw_trials(search.base, search.space, search.seed)
+        self.reports_file = directory.reports_file
+        self.began = time.time()
+        self._read_reports()
+
+    @property
+    def elapsed(self) -> float:
+        return time.time() - self.began
+
+    def run(self) -> list[Trial]:
+        """Go on to the end; Ctrl-C saves and raises `Stopped`."""
+        storage = self.directory.ray_folder.resolve()
+        if not all(t.over for t in self.trials):
+            self._start_ray()
+            _listener[:] = [self]
+            try:
+                with contextlib.redirect_stdout(io.StringIO()):  # Ray greets there; ours is for results
+                    self._tuner(storage).fit()
+            finally:
+                _listener.clear()
+                ray.shutdown()
+        self.save()
+        if not all(t.over for t in self.trials):
+            raise Stopped
+        return self.trials
+
+    def _start_ray(self) -> None:
+        threads = {"env_vars": {"OMP_NUM_THREADS": "1"}}  # a trial is small: a second thread costs more than it brings
+        try:
+            if self.cluster.address:
+                ray.init(self.cluster.address, runtime_env=threads, log_to_driver=False, logging_level="ERROR")
+            else:
+                ray.init(
+                    "local",  # a new one, even where another is running or left its address behind
+                    runtime_env=threads,
+                    include_dashboard=False,
+                    object_store_memory=OBJECT_STORE,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                )
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            first = (str(error).splitlines() or [""])[0]
+            where = self.cluster.address or "this machine"
+            raise KoopsimError(
+                f"No Ray cluster at {where}: {first} Start one with 'ray start --head'; one with a token needs "
+                "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN here too (docs/search.md)."
+            ) from error
+
+    def _tuner(self, storage: Path) -> Any:
+        gpus = self.cluster.gpus_per_trial
+        if gpus is None:
+            gpus = 0.25 if ray.cluster_resources().get("GPU") else 0
+        resources = {"cpu": self.cluster.cpus_per_trial, "gpu": gpus}
+        trainable = tune.with_resources(functools.partial(train_trial, payload=_payload(self.search)), resources)
+        if tune.Tuner.can_restore(str(storage / NAME)):
+            return tune.Tuner.restore(str(storage / NAME), trainable=trainable, resume_unfinished=True)
+        space = self.search.space
+        scheduler = RememberingASHA(
+            str(self.reports_file.resolve()),
+            metric=space.metric,
+            mode=space.mode,
+            time_attr="t",
+            max_t=space.max_t,
+            grace_period=space.grace,
+            reduction_factor=space.reduction,
+        )
+        waiting = [t.index for t in self.trials if not t.over]  # values that cannot go together never start
+        return tune.Tuner(
+            trainable,
+            param_space={"index": tune.grid_search(waiting)},
+            tune_config=tune.TuneConfig(
+                scheduler=scheduler, reuse_actors=True, max_concurrent_trials=self.search.at_once
+            ),
+            run_config=tune.RunConfig(
+                name=NAME,
+                storage_path=str(storage),
+                verbose=0,
+                callbacks=[Teller()],
+                failure_config=tune.FailureConfig(max_failures=RETRIES),
+                checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
+            ),
+        )
+
+    # ------------------------------------------------------------ reports
+
+    def hear(self, report: dict[str, Any]) -> None:
+        """A report of a trial, or its end: kept first, then told."""
+        report = {"seconds": self.elapsed, **report}
+        with self.reports_file.open("a") as file:
+            file.write(json.dumps(report) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        trial = self._apply(report)
+        self.listen({"event": "trial", "trial": trial, "trials": self.trials, "seconds": report["seconds"]})
+
+    def _apply(self, report: dict[str, Any]) -> Trial:
+        trial = self.trials[report["index"]]
+        if "ended" in report:
+            status, reason = report["ended"], report["reason"]
+            if status == "complete":
+                whole = trial.t >= length(trial.run, self.search.space.max_t)
+                status, reason = ("finished", f"all {trial.t} epochs") if whole else ("pruned", "")
+                reason = reason or f"below the others at epoch {trial.t}"
+            if not trial.over:
+                trial.end(status, reason)
+        else:
+            trial.status = "running"
+            trial.run = _with_bandwidth(trial, report.get("bandwidth"))
+            line = {k: v for k, v in report.items() if k not in ("index", "bandwidth")}
+            trial.curve = [kept for kept in trial.curve if kept["t"] < line["t"]] + [line]
+        return trial
+
+    def _read_reports(self) -> None:
+        reports = read_reports(self.reports_file)
+        for report in reports:
+            self._apply(report)
+        if reports:
+            self.began = time.time() - reports[-1]["seconds"]
+
+    def save(self) -> None:
+        self.directory.write(self.directory.trials_file, trials_csv(self.trials, self.search.space).encode())
+
+
+def read_reports(path: Path) -> list[dict[str, Any]]:
+    """The lines of reports.jsonl; a last one cut short by a crash is left out."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1] if line]
+
+
+def _with_bandwidth(trial: Trial, bandwidth: float | None) -> Any:
+    from koopsim.search.space import BANDWIDTH, with_values
+
+    return trial.run if bandwidth is None else with_values(trial.run, {BANDWIDTH: bandwidth})
+
+
+class Teller(tune.Callback):
+    """Hands what Ray's driver hears to the running search."""
+
+    def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict[str, Any], **info: Any) -> None:
+        index = trial.config["index"]
+        if "ended" in result:
+            _listener[0].hear({"index": index, "ended": result["ended"], "reason": result["reason"]})
+        elif "t" in result:
+            _listener[0].hear({"index": index, **{key: result[key] for key in result["reported"]}})
+
+    def on_trial_complete(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        _listener[0].hear({"index": trial.config["index"], "ended": "complete", "reason": ""})
+
+    def on_trial_error(self, iteration: int, trials: list, trial: Any, **info: Any) -> None:
+        reason = f"its process died {RETRIES} times or more"
+        _listener[0].hear({"index": trial.config["index"], "ended": "failed", "reason": reason})
+
+
+class RememberingASHA(ASHAScheduler):
+    """Ray's ASHA; a restored search finds its rungs again from what was reported, which Ray itself does not keep."""
+
+    def __init__(self, reports: str, **settings: Any):
+        super().__init__(**settings)
+        self.reports = reports
+
+    def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_add(tune_controller, trial)
+        for report in read_reports(Path(self.reports)):
+            if report["index"] == trial.config["index"] and self._metric in report and report["t"] < self._max_t:
+                bracket = self._trial_info[trial.trial_id]
+                bracket.on_result(trial, report["t"], self._metric_op * report[self._metric])
+
+
+# ---------------------------------------------------------------- what a worker does
+
+
+def _payload(search: Search) -> str:
+    """What a worker on another machine needs of the search, as text."""
+    from koopsim.search.space_text import space_to_dict
+
+    return json.dumps(
+        {"run": to_dict(search.base), "space": space_to_dict(search.space), "seed": search.seed, "name": search.name}
+    )
+
+
+@functools.lru_cache(maxsize=1)  # a worker is reused: its data are already there
+def _prepared(payload: str, device: str) -> tuple[Search, Any]:
+    from koopsim.config import Run, from_dict
+    from koopsim.search.space import SearchSpace
+    from koopsim.search.space_text import overridden
+    from koopsim.tasks import build_task
+
+    data = json.loads(payload)
+    base, given = from_dict(Run, data["run"]), data["space"]
+    space = overridden(SearchSpace({}, 1, given["max_t"], given["grace"]), base, given, "the search")
+    return Search(data["name"], base, space, data["seed"]), build_task(base.task, device)
+
+
+def train_trial(config: dict[str, Any], payload: str) -> None:
+    """One trial, from its checkpoint if it has one, reporting every epoch.
+
+    A loss that is not a number, and any error of the trial's own, is reported as its end: only a process or a
+    machine that died makes Ray try again.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        _train(config["index"], payload, device)
+    except _Ended as ended:
+        tune.report({"ended": ended.status, "reason": str(ended)})
+
+
+class _Ended(Exception):
+    def __init__(self, status: str, reason: str):
+        super().__init__(reason)
+        self.status = status
+
+
+def _train(index: int, payload: str, device: Any) -> None:
+    from koopsim.search.space import BANDWIDTH, is_median, trial_run
+    from koopsim.search.trial import Diverged, alone, settled
+
+    try:
+        search, task = _prepared(payload, str(device))
+        values = search.space.sample(search.seed, index)
+        trial = Trial(index, values, trial_run(search.base, values, index))
+        run = settled(trial, task, device)
+        trainer = alone(run, task, device)
+        age = _load(trainer)
+    except Exception as error:
+        raise _Ended("failed", f"{type(error).__name__}: {str(error)[:300]}") from error
+    for t in range(age, length(run, search.space.max_t)):
+        try:
+            trainer.begin_epoch(t)
+            trainer.advance(0, trainer.steps_per_epoch)
+            figures = trainer.figures()
+            if not abs(figures[search.space.metric]) < float("inf"):
+                raise Diverged(f"{search.space.metric} is {figures[search.space.metric]} on the validation split")
+        except Diverged as error:
+            raise _Ended("diverged", f"epoch {t + 1}: {error}") from error
+        except Exception as error:
+            raise _Ended("failed", f"epoch {t + 1}: {type(error).__name__}: {str(error)[:300]}") from error
+        report: dict[str, Any] = {"t": t + 1, **figures}
+        if is_median(values.get(BANDWIDTH)):
+            report["bandwidth"] = run.model.fourier.bandwidth  # pyright: ignore
+        _report(report, trainer, t + 1)
+
+
+def _report(report: dict[str, Any], trainer: Any, t: int) -> None:
+    from safetensors.torch import save_file
+
+    with tempfile.TemporaryDirectory() as folder:
+        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in trainer.state().items()}
+        save_file(tensors, Path(folder) / "trial.safetensors", metadata={"t": str(t)})
+        tune.report({**report, "reported": list(report)}, checkpoint=tune.Checkpoint.from_directory(folder))
+
+
+def _load(trainer: Any) -> int:
+    """The epochs done according to the checkpoint, which the trainer is brought to; 0 without one."""
+    from safetensors import safe_open
+
+    checkpoint = tune.get_checkpoint()
+    if checkpoint is None:
+        return 0
+    with checkpoint.as_directory() as folder, safe_open(Path(folder) / "trial.safetensors", framework="pt") as file:
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        t = int(file.metadata()["t"])
+    trainer.load(tensors, t)
+    return t

@@ -1,0 +1,183 @@
+"""Trials of equal shapes as one population: one step advances them all.
+
+    of a slot: weights, schedule, seed, order of the data, age        of all: the data, the shapes, the batch size
+
+All slots begin an epoch together, so they stand at the same place in it whatever their age, and a new trial takes a
+slot between two epochs. The last batch of an epoch may be smaller: it is a second variant of the captured step.
+A trial gives the numbers it gives alone (`trial.Alone`, up to the order of additions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from koopsim.config import Recipe, Run, SIMConfig, to_dict
+from koopsim.models import build
+from koopsim.search.space import BANDWIDTH, with_values
+from koopsim.search.trial import finite_mean, length, put
+from koopsim.tasks import Task
+from koopsim.tasks.augment import DRAWS
+from koopsim.train.population import Population
+from koopsim.train.schedule import adam_table
+from koopsim.train.step import shuffle
+
+OWN = ("learning_rate", "schedule", "step_size", "epochs", "warm_up", "weight_decay")  # may differ within a stack
+
+
+def stackable(run: Run) -> bool:
+    """Whether a run's model knows torch.vmap: a SIM does; a solver's loop and an averaged copy do not."""
+    return isinstance(run.model, SIMConfig) and not run.recipe.average
+
+
+def stack_key(run: Run) -> str:
+    """Runs with the same key can share a stack: all is equal but what a slot has of its own."""
+    plain = Recipe()
+    recipe = replace(run.recipe, **{name: getattr(plain, name) for name in OWN})
+    run = replace(run, recipe=recipe, seed=0)
+    if isinstance(run.model, SIMConfig) and run.model.fourier:
+        run = with_values(run, {BANDWIDTH: 1.0})
+    return repr(to_dict(run))
+
+
+class Stacked:
+    """Trains the trials in its slots; `None` for a slot that is free."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        task: Task,
+        device: torch.device,
+        max_t: int,
+        capture: bool | None = None,
+        compile: bool = False,
+    ):
+        run = runs[0]
+        self.task, self.device, self.max_t, self.recipe = task, device, max_t, run.recipe
+        self.runs: list[Run | None] = list(runs)
+        self.ages = [0] * len(runs)
+        self.x, self.y = task.split(run.train_on)
+        self.size = min(run.recipe.batch_size, len(self.x))
+        self.steps_per_epoch = -(-len(self.x) // self.size)
+        torch.set_float32_matmul_precision("high" if run.precision == "tf32" else "highest")
+        self.dtype = torch.float64 if run.precision == "float64" else torch.float32
+        self.capture = device.type == "cuda" if capture is None else capture
+        self.compile, self.autocast = compile, torch.bfloat16 if run.precision == "bf16" else None
+        self.scratch = self.fresh(run)
+        self._assemble([self.fresh(r) for r in runs], torch.stack([self.schedule(r) for r in runs]))
+
+    def fresh(self, run: Run) -> nn.Module:
+        """The untrained model, the same that `prepare` makes."""
+        torch.manual_seed(run.seed)
+        return build(run.model).to(self.device, self.dtype)
+
+    def schedule(self, run: Run) -> Tensor:
+        """(steps, 4), as long as a trial may last; one that ends earlier holds its last row."""
+        table = adam_table(run.recipe, self.steps_per_epoch)
+        rows = np.minimum(np.arange(self.max_t * self.steps_per_epoch), len(table) - 1)
+        return torch.as_tensor(table[rows], device=self.device)
+
+    def _assemble(self, models: list[nn.Module], schedules: Tensor) -> None:
+        """The population over these models; `begin_epoch` fills the orders."""
+        count, n = len(models), len(self.x)
+        self.order = torch.zeros(count, n, dtype=torch.int64, device=self.device)
+        augments = self.recipe.augments
+        self.draws = torch.zeros(count, n, DRAWS, device=self.device) if augments else None
+        self.offsets = torch.arange(self.size, device=self.device)
+        self.population = Population(
+            models,
+            self._loss,
+            self._batch,
+            schedules,
+            shared=(False, False),
+            eps=self.recipe.eps,
+            clip_norm=self.recipe.clip_norm,
+            decay=True,  # a schedule without decay decays by zero
+            autocast=self.autocast,
+            capture=self.capture,
+            compile=self.compile,
+        )
+
+    def _loss(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        return self.task.loss(model(x), y, smoothing=self.recipe.label_smoothing)
+
+    def _batch(self, steps: Tensor) -> tuple[Tensor, Tensor]:
+        """Each slot's next rows; how many is the population's variant."""
+        size = self.population.variant or self.size
+        at = (steps % self.steps_per_epoch).unsqueeze(1) * self.size + self.offsets[:size]
+        rows = self.order.gather(1, at)
+        flat = rows.flatten()
+        draws = None
+        if self.draws is not None:
+            draws = self.draws.gather(1, rows.unsqueeze(-1).expand(-1, -1, DRAWS)).flatten(0, 1)
+        x = self.task.inputs(self.x.index_select(0, flat), self.recipe, draws)
+        return x.unflatten(0, rows.shape), self.y.index_select(0, flat).unflatten(0, rows.shape)
+
+    def warm_up(self) -> None:
+        """Capture what an epoch needs, so that too little memory is found out before anything is trained."""
+        for size in {self.size, len(self.x) - (self.steps_per_epoch - 1) * self.size}:
+            self.population.variant = size
+            self.population.warm_up()
+
+    def start(self, slot: int, run: Run) -> None:
+        """A new trial in a slot, at its first step."""
+        self.runs[slot], self.ages[slot] = run, 0
+        self.population.replace(slot, self.fresh(run), self.schedule(run))
+
+    def stop(self, slot: int) -> None:
+        self.runs[slot] = None
+        self.population.stop([slot])
+
+    def begin_epoch(self) -> None:
+        """Shuffle for every trial as it would be shuffled alone: by its seed and its own epoch."""
+        for slot, run in enumerate(self.runs):
+            if run is not None:
+                draws = None if self.draws is None else self.draws[slot]
+                shuffle(self.order[slot], draws, run.seed, self.ages[slot])
+
+    def advance(self, first: int, last: int) -> None:
+        """Steps `first` to `last` (exclusive) of the epoch."""
+        for position in range(first, last):
+            self.population.variant = min(self.size, len(self.x) - position * self.size)
+            self.population.run(1)
+
+    def finish_epoch(self) -> None:
+        self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]
+
+    def figures(self, slot: int) -> dict[str, float]:
+        """Training loss of the epoch just finished and the figures on the validation split; or `Diverged`."""
+        last = self.ages[slot] * self.steps_per_epoch
+        loss = finite_mean(self.population.losses[slot, last - self.steps_per_epoch : last])
+        self.scratch.load_state_dict(self.population.stack.member(slot))
+        return {"train_loss": loss} | self.task.evaluate(self.scratch, "valid")
+
+    def compact(self, keep: Sequence[int]) -> None:
+        """Only these slots go on, closer together: what stopped no longer costs a step."""
+        old = {name: tensor[list(keep)].clone() for name, tensor in self.population.state().items()}
+        schedules = self.population.schedules[list(keep)].clone()
+        self.runs, self.ages = [self.runs[s] for s in keep], [self.ages[s] for s in keep]
+        models = [self.fresh(run) for run in self.runs if run is not None]
+        self._assemble(models, schedules)
+        put(self.population.state(), old)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.population.state()
+
+    @torch.no_grad()
+    def load(self, state: dict[str, Tensor], ages: list[int]) -> None:
+        """Go on from what `state` gave; the orders follow from seeds and ages."""
+        self.ages = list(ages)
+        put(self.population.state(), state)
+
+    def describe(self) -> dict[str, Any]:
+        return {"engine": "stacked", "slots": len(self.runs), "captured": self.capture}
+
+
+def longest(runs: Sequence[Run], max_t: int) -> int:
+    """The epochs of the longest of these trials."""
+    return max(length(run, max_t) for run in runs)

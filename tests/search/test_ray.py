@@ -1,0 +1,179 @@
+"""The same search on real Ray clusters on this machine: two nodes, one of them killed; a driver killed; bad trials."""
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+from small_search import CPU, tiny_search
+
+from koopsim.search.directory import SearchDirectory
+from koopsim.search.results import read_trials
+from koopsim.search.space import Choice
+from koopsim.search.trial import alone, draw_trials
+from koopsim.tasks import build_task
+
+RAY = find_spec("ray") is not None
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not RAY, reason="needs Ray: pip install 'koopsim[tune]'")]
+
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "RAY_DISABLE_IMPORT_WARNING": "1"}
+# The cluster's door is locked with a key of its own: a Ray head listens to the whole network.
+QUIET |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+PATIENCE = 240.0
+
+
+def command(*words):
+    return [sys.executable, "-m", "koopsim", "tune", *words, "--device", "cpu", "--json"]
+
+
+def prepared(folder, search):
+    """A search that waits to be gone on with: what `koopsim tune` writes first."""
+    return SearchDirectory.create(folder, replace(search, backend="ray"))
+
+
+def reports(directory):
+    file = directory.reports_file
+    return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
+
+
+def ended(directory):
+    return {r["index"] for r in reports(directory) if "ended" in r}
+
+
+def wait_for(condition, process):
+    until = time.monotonic() + PATIENCE
+    while not condition():
+        assert process.poll() is None, "the search ended before it could be disturbed"
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def family(pid):
+    """A process and all that it started, youngest last."""
+    children = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        children.setdefault(int(after_name[1]), []).append(int(stat.parent.name))
+    found = [pid]
+    for member in found:
+        found += children.get(member, [])
+    return found
+
+
+def kill_family(process):
+    for pid in family(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.fixture
+def cluster():
+    """A head and a second node, as `ray start` makes them on two machines. Only what was started here is killed."""
+    address, nodes = f"127.0.0.1:{free_port()}", []
+    small = ["--num-cpus=1", "--object-store-memory=100000000", "--block", "--disable-usage-stats"]
+    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *small]
+    environment = dict(os.environ, **QUIET)
+    quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    port = address.partition(":")[2]
+    head = [*start, "--head", f"--port={port}", "--include-dashboard=false"]
+    nodes.append(subprocess.Popen(head, **quiet))
+    time.sleep(8)
+    nodes.append(subprocess.Popen([*start, f"--address={address}"], **quiet))
+    time.sleep(5)
+    yield address, nodes
+    for node in nodes:
+        kill_family(node)
+
+
+def longer(search):
+    """Trials of some seconds, so that there is a middle to be disturbed in."""
+    task = replace(search.base.task, horizon=30, train=600)
+    return replace(search, base=replace(search.base, task=task, precision="float32"))
+
+
+def test_a_node_is_killed_and_the_search_finishes_with_nothing_lost(tmp_path, cluster):
+    address, nodes = cluster
+    search = longer(tiny_search(trials=8, batches=(10,)))
+    directory = prepared(tmp_path / "search", search)
+    resume = command("--resume", str(directory.path), "--ray-address", address, "--retrain", "1")
+    child = subprocess.Popen(resume, env=dict(os.environ, **QUIET), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    wait_for(lambda: len(ended(directory)) >= 2 and len(reports(directory)) >= 5, child)
+    before = reports(directory)
+    kill_family(nodes[1])
+    out, err = child.communicate(timeout=PATIENCE)
+    assert child.returncode == 0, err[-2000:]
+    result = json.loads(out)
+    assert result["trials"] == 8
+    assert set(result["ended"]) <= {"finished", "pruned"}
+    assert reports(directory)[: len(before)] == before
+    task = build_task(search.base.task, CPU)
+    torch.set_num_threads(1)
+    for row in read_trials(directory.trials_file)[:3]:  # and every number is the one the trial gives alone
+        trial = draw_trials(search.base, search.space, search.seed)[int(row["trial"])]
+        trainer = alone(trial.run, task, CPU)
+        for t, _, _, loss in row["curve"]:
+            trainer.begin_epoch(t - 1)
+            trainer.advance(0, trainer.steps_per_epoch)
+            assert loss == pytest.approx(trainer.figures()["loss"], rel=1e-4)
+
+
+def test_a_killed_driver_is_resumed(tmp_path):
+    search = longer(tiny_search(trials=6, batches=(10,)))
+    directory = prepared(tmp_path / "search", search)
+    resume = command("--resume", str(directory.path), "--retrain", "0")
+    child = subprocess.Popen(
+        resume,
+        env=dict(os.environ, **QUIET),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    wait_for(lambda: len(ended(directory)) >= 2 and len(reports(directory)) >= 5, child)
+    kill_family(child)
+    before, done = reports(directory), ended(directory)
+    again = subprocess.run(resume, env=dict(os.environ, **QUIET), capture_output=True, timeout=PATIENCE, check=False)
+    assert again.returncode == 0, again.stderr[-2000:]
+    assert set(json.loads(again.stdout)["ended"]) <= {"finished", "pruned"}
+    after = reports(directory)
+    assert after[: len(before)] == before
+    assert not {r["index"] for r in after[len(before) :]} & done  # nothing that had ended was trained again
+
+
+def test_bad_trials_are_recorded_and_cost_nobody(tmp_path):
+    search = tiny_search(trials=10, batches=(16,))
+    base = replace(search.base, recipe=replace(search.base.recipe, clip_norm=None))
+    drawn = search.space.parameters | {"recipe.learning_rate": Choice((1e-3, 1e30))}
+    drawn |= {"model.rank": Choice((4, 30)), "model.fourier.features": Choice((16, 32))}  # 30 of 16 cannot be
+    search = replace(search, base=base, space=replace(search.space, parameters=drawn))
+    directory = prepared(tmp_path / "search", search)
+    resume = command("--resume", str(directory.path), "--retrain", "0")
+    done = subprocess.run(resume, env=dict(os.environ, **QUIET), capture_output=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for row, trial in zip(read_trials(directory.trials_file), draw_trials(base, search.space, 0), strict=True):
+        if trial.values["model.rank"] > trial.values["model.fourier.features"]:
+            assert row["status"] == "failed"
+            assert "rank K is 30" in row["reason"]
+        elif trial.values["recipe.learning_rate"] > 1:
+            assert row["status"] == "diverged"
+        else:
+            assert row["status"] in ("finished", "pruned")

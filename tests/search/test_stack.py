@@ -1,0 +1,158 @@
+"""A trial in a stack against the same trial alone: the fast path and its readable twin."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small_search import CPU, tiny_run
+
+from koopsim.search.separate import Separate
+from koopsim.search.space import with_values
+from koopsim.search.stack import Stacked, stack_key, stackable
+from koopsim.search.trial import Diverged, alone
+from koopsim.tasks import build_task
+
+NAMES = ["copy/sim-single", "copy/sim-two", "digits/sim-single", "digits/sim-two"]
+# bandwidths wide enough that rounding is not amplified: a stack adds in another order
+OWN = [
+    {"recipe.learning_rate": 1e-3, "recipe.schedule": "constant", "recipe.epochs": 3},
+    {"recipe.learning_rate": 1e-2, "recipe.schedule": "step", "recipe.step_size": 1, "recipe.epochs": 2},
+    {"recipe.learning_rate": 4e-3, "recipe.schedule": "onecycle", "recipe.epochs": 3},
+]
+
+
+def runs_of(name, batch=16, device=CPU, **recipe):
+    base = tiny_run(name)
+    base = with_values(base, {"recipe.batch_size": batch, **{f"recipe.{k}": v for k, v in recipe.items()}})
+    runs = [replace(with_values(base, own), seed=seed) for seed, own in enumerate(OWN)]
+    if base.model.fourier:
+        runs = [with_values(r, {"model.fourier.bandwidth": b}) for r, b in zip(runs, (20.0, 5.0, 50.0), strict=True)]
+    return runs, build_task(base.task, device)
+
+
+def trained_alone(run, task, epochs, device=CPU):
+    trainer = alone(run, task, device, capture=False)
+    lines = []
+    for t in range(epochs):
+        trainer.begin_epoch(t)
+        trainer.advance(0, trainer.steps_per_epoch)
+        lines.append(trainer.figures())
+    return trainer.trainer.model.state_dict(), lines
+
+
+def epoch(engine):
+    engine.begin_epoch()
+    engine.advance(0, engine.steps_per_epoch)
+    engine.finish_epoch()
+
+
+def close(found, expected, **tolerance):
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name], **tolerance)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_trial_in_a_stack_gives_the_numbers_it_gives_alone(name):
+    runs, task = runs_of(name)
+    stack = Stacked(runs, task, CPU, max_t=3)
+    assert len(stack.x) % stack.size, "the last batch of an epoch must be a smaller one here"
+    curves = [[], [], []]
+    for _ in range(2):
+        epoch(stack)
+        for slot in range(3):
+            curves[slot].append(stack.figures(slot))
+    for slot, run in enumerate(runs):
+        weights, lines = trained_alone(run, task, 2)
+        close(stack.population.stack.member(slot), weights, rtol=1e-6, atol=1e-8)
+        for found, expected in zip(curves[slot], lines, strict=True):
+            assert found == pytest.approx(expected, rel=1e-6)
+    assert any("running_var" in key for key in weights) == name.startswith("digits")  # BatchNorm is among them
+
+
+def test_augmentation_smoothing_and_decay_are_the_trials_own():
+    runs, task = runs_of("digits/sim-single", flip=True, shift=1, cutout=2, label_smoothing=0.1)
+    runs[1] = with_values(runs[1], {"recipe.weight_decay": 0.1})
+    stack = Stacked(runs, task, CPU, max_t=3)
+    epoch(stack)
+    for slot, run in enumerate(runs):
+        weights, _ = trained_alone(run, task, 1)
+        close(stack.population.stack.member(slot), weights, rtol=1e-6, atol=1e-8)
+
+
+def test_a_new_trial_in_a_freed_slot_and_closed_ranks_change_nothing():
+    runs, task = runs_of("copy/sim-two")
+    stack = Stacked(runs, task, CPU, max_t=3)
+    epoch(stack)
+    stack.stop(1)
+    stack.start(1, replace(runs[1], seed=9))  # one epoch younger than its neighbours
+    epoch(stack)
+    stack.stop(0)
+    stack.compact([1, 2])
+    epoch(stack)
+    close(stack.population.stack.member(0), trained_alone(replace(runs[1], seed=9), task, 2)[0], rtol=1e-6, atol=1e-8)
+    close(stack.population.stack.member(1), trained_alone(runs[2], task, 3)[0], rtol=1e-6, atol=1e-8)
+
+
+def test_a_diverged_trial_disturbs_nobody():
+    runs, task = runs_of("copy/sim-single")
+    runs[0] = with_values(runs[0], {"recipe.learning_rate": 1e30, "recipe.clip_norm": None})
+    runs = [with_values(run, {"recipe.clip_norm": None}) for run in runs]
+    stack = Stacked(runs, task, CPU, max_t=3)
+    epoch(stack)
+    with pytest.raises(Diverged, match="the loss became"):
+        stack.figures(0)
+    close(stack.population.stack.member(1), trained_alone(runs[1], task, 1)[0], rtol=1e-6, atol=1e-8)
+
+
+def test_side_by_side_is_alone_bit_for_bit():
+    runs, task = runs_of("digits/sim-two")
+    beside = Separate(runs, task, CPU)
+    epoch(beside)
+    for slot, run in enumerate(runs):
+        weights, lines = trained_alone(run, task, 1)
+        close(beside.trainers[slot].trainer.model.state_dict(), weights, rtol=0, atol=0)
+        assert beside.figures(slot) == lines[0]
+
+
+def test_pictures_are_judged_by_their_mean():
+    run = tiny_run("image/sim-two", precision="float32")
+    task = build_task(run.task, CPU)
+    trainer = alone(run, task, CPU)
+    trainer.begin_epoch(0)
+    trainer.advance(0, trainer.steps_per_epoch)
+    figures = trainer.figures()
+    each = [figures[f"psnr/{name}"] for name in task.names]
+    assert len(each) == 2
+    assert figures["psnr"] == pytest.approx(sum(each) / 2)
+    assert figures["psnr"] < 60
+
+
+def test_what_can_share_a_stack():
+    run = tiny_run("copy/sim-two")
+    same = [{"recipe.learning_rate": 0.3}, {"recipe.epochs": 9}, {"recipe.schedule": "step"}]
+    same += [{"model.fourier.bandwidth": 7.0}, {"seed": 5}]
+    other = [{"recipe.batch_size": 3}, {"model.lift_dim": 16}, {"recipe.clip_norm": 0.1}, {"precision": "float32"}]
+    assert all(stack_key(with_values(run, change)) == stack_key(run) for change in same)
+    assert all(stack_key(with_values(run, change)) != stack_key(run) for change in other)
+    assert stackable(run)
+    assert not stackable(replace(run, recipe=replace(run.recipe, average=0.9)))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_captured_stack_is_the_eager_one(name):
+    cuda = torch.device("cuda")
+    runs, task = runs_of(name, device=cuda)
+    eager, captured = (Stacked(runs, task, cuda, max_t=3, capture=capture) for capture in (False, True))
+    for stack in (eager, captured):
+        epoch(stack)
+        stack.stop(0)
+        stack.start(0, replace(runs[0], seed=9))
+        epoch(stack)
+    for slot in range(3):
+        expected = eager.population.stack.member(slot)
+        close(captured.population.stack.member(slot), expected, rtol=1e-6, atol=1e-8)
+    weights, _ = trained_alone(runs[1], task, 2, cuda)
+    close(captured.population.stack.member(1), weights, rtol=1e-5, atol=1e-7)

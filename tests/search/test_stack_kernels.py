@@ -1,0 +1,46 @@
+"""The Triton kernels under vmap: a stack of TCNs against the readable blocks one by one."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+CHECK = """
+import copy
+import torch
+from torch.func import functional_call, stack_module_state, vmap
+from koopsim.nn import TCN
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+for models, batch, length, levels, channels, kernel in [(3, 2, 40, 3, 10, 8), (2, 1, 33, 2, 4, 3)]:
+    torch.manual_seed(models)
+    tcns = [TCN(5, levels, channels, kernel).to(device) for _ in range(models)]
+    parameters, buffers = stack_module_state(tcns)
+    x = torch.randint(0, 10, (models, batch, length), device=device)
+    weights = torch.randn(batch, length, 5, device=device)
+    empty = copy.deepcopy(tcns[0]).to("meta")
+    empty.fused = lambda rows: True  # on a CPU through Triton's interpreter
+    def loss(parameters, x):
+        return (functional_call(empty, parameters, x) * weights).sum()
+    losses = vmap(loss)(parameters, x)
+    grads = torch.autograd.grad(losses.sum(), list(parameters.values()))
+    for p, tcn in enumerate(tcns):
+        rows = x[p].unsqueeze(-1).float()
+        alone = (tcn.linear(tcn.blocks(rows)) * weights).sum()
+        torch.testing.assert_close(losses[p], alone, rtol=1e-4, atol=1e-3)
+        for a, b in zip(grads, torch.autograd.grad(alone, list(tcn.parameters()))):
+            torch.testing.assert_close(a[p], b, rtol=1e-3, atol=2e-5 * max(1.0, float(b.abs().max())))
+print("stacked kernels agree")
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_a_stack_through_the_kernels_is_each_model_through_the_blocks():
+    environment = dict(os.environ)
+    if not torch.cuda.is_available():
+        environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
+    assert "stacked kernels agree" in done.stdout, done.stderr[-3000:]
