@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from koopsim.report import classification_table, collect, copy_memory_table
+from koopsim.report.pictures import image_table
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -13,6 +14,7 @@ def tables() -> dict[str, str]:
     """What stands between the marks `<!-- name -->` and `<!-- /name -->`."""
     results, _ = collect([ROOT / "results" / "h200"])
     found = {"table1": copy_memory_table(results), "table2": classification_table(results)}
+    found["table3"] = image_table(results)
     return {name: table.markdown() if table else "*not measured yet*" for name, table in found.items()}
 
 

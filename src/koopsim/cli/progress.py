@@ -46,7 +46,7 @@ class TrainingProgress:
 
 def describe(line: dict[str, Any]) -> str:
     """The figures of an epoch in one short line."""
-    parts = [f"loss {line['train_loss']:.3g}"]
+    parts = [f"{line['train_psnr']:.2f} dB" if "train_psnr" in line else f"loss {line['train_loss']:.3g}"]
     if "valid_loss" in line:
         parts.append(f"valid {line['valid_loss']:.3g}")
     if "valid_accuracy" in line:

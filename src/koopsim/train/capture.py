@@ -8,14 +8,16 @@ from torch import Tensor
 WARM_UP = 3  # steps before a capture, so that libraries have chosen their kernels
 
 
-def captured(step: Callable[[], None], state: Mapping[str, Tensor], device: torch.device) -> torch.cuda.CUDAGraph:
-    """The graph of `step`. `state` is every tensor a step changes: the warm-up leaves no trace in it."""
-    saved = {name: t.clone() for name, t in state.items()}
+def captured(
+    step: Callable[[], None], state: Callable[[], Mapping[str, Tensor]], device: torch.device
+) -> torch.cuda.CUDAGraph:
+    """The graph of `step`. `state()` is every tensor a step changes: the warm-up it needs leaves no trace in them."""
+    saved = {name: t.clone() for name, t in state().items()}
 
     def restore() -> None:
         with torch.no_grad():
-            for name, tensor in state.items():
-                tensor.copy_(saved[name])
+            for name, tensor in state().items():  # what the warm-up made first, such as a sum, begins at zero
+                tensor.copy_(saved[name]) if name in saved else tensor.zero_()
 
     # A stream of its own: cuBLAS keeps a workspace a stream, and two trainers must not write into one.
     stream = torch.cuda.Stream(device)

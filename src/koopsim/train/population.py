@@ -175,7 +175,7 @@ class Population:
 
     def graph(self) -> torch.cuda.CUDAGraph:
         if self.variant not in self._graphs:
-            self._graphs[self.variant] = captured(self.step, self.state(), self.device)
+            self._graphs[self.variant] = captured(self.step, self.state, self.device)
         return self._graphs[self.variant]
 
     def state(self) -> dict[str, Tensor]:

@@ -17,10 +17,10 @@ from koopsim.config import Recipe
 from koopsim.tasks.augment import DRAWS
 from koopsim.tasks.base import Split
 from koopsim.train.adam import Adam
+from koopsim.train.capture import captured
 from koopsim.train.schedule import adam_table
 
 ADAPT_EVERY = 64  # steps between looks at how much work the model's captured step should do
-WARM_UP = 3  # steps before a capture, so that libraries have chosen their kernels
 
 
 class Trainer:
@@ -156,25 +156,8 @@ class Trainer:
         """The captured step for a batch of `size` and the model's present variant, captured on first use."""
         key = (size, getattr(self.model, "variant", None))
         if key not in self._graphs:
-            self._graphs[key] = self._captured(size)
+            self._graphs[key] = captured(lambda: self.step(size), self.state_tensors, self.device)
         return self._graphs[key]
-
-    def _captured(self, size: int) -> torch.cuda.CUDAGraph:
-        """The graph of `step`; the warm-up it needs leaves no trace in the state."""
-        saved = {name: t.clone() for name, t in self.state_tensors().items()}
-        # A stream of its own: cuBLAS keeps a workspace a stream, and two trainers must not write into one.
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
-                self.step(size)
-                self._restore(saved)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            self.step(size)
-        self._restore(saved)
-        return graph
 
     def state_tensors(self) -> dict[str, Tensor]:
         """Every tensor that a step changes."""
@@ -183,11 +166,6 @@ class Trainer:
         buffers = {f"buffer.{name}": t for name, t in self.model.named_buffers()}
         own |= {f"averaged.{name}": t for name, t in self.averaged.items()}
         return own | buffers | {f"diagnostics.{name}": t for name, t in self.diagnostics.items()}
-
-    @torch.no_grad()
-    def _restore(self, saved: dict[str, Tensor]) -> None:
-        for name, tensor in self.state_tensors().items():
-            tensor.copy_(saved[name]) if name in saved else tensor.zero_()
 
 
 def shuffle(order: Tensor, draws: Tensor | None, seed: int, epoch: int) -> None:
