@@ -17,10 +17,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: export OMP_NUM_THREADS = 1  # the models are small: a second thread costs more than it brings
 demo: setup
 	@rm -rf demo
-	$(RUN) train copy/sim-single --scale smoke --out demo/runs/sim-single
-	$(RUN) train copy/sim-two --scale smoke --out demo/runs/sim-two
-	$(RUN) train copy/deq --scale smoke --out demo/runs/deq
-	$(RUN) report demo/runs --out demo/report
+	$(RUN) reproduce all --scale smoke --out demo
 
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2

@@ -101,7 +101,7 @@ def _mondeqs(dataset: str, image: tuple[int, int, int], single: tuple[int, int],
 def _digits():
     """Table 2 in miniature, on scikit-learn's 8 x 8 digits: for a first look, and for machines without a network."""
     recipe = Recipe(batch_size=32, epochs=12, learning_rate=5e-3, schedule="onecycle")
-    slow = replace(recipe, epochs=6, schedule="step", step_size=4)
+    slow = replace(recipe, epochs=15, schedule="step", step_size=10)
     image = (1, 8, 8)
     models: dict[str, tuple[Model, Recipe]] = {
         "sim-single": (SIMConfig(VGGConfig(16, image), lift_dim=32), recipe),

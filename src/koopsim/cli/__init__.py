@@ -15,6 +15,7 @@ VERBS = {
     "fit": "a small network that is your picture, and how good it is",
     "render": "draw such a network at any size",
     "report": "tables and pictures of finished runs",
+    "reproduce": "the paper's tables and figures from one command",
 }
 MODULES = {"eval": "evaluate"}  # where the verb's own name would hide a builtin
 

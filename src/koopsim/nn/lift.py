@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from koopsim.nn.linear import Linear
 from koopsim.nn.padding import PaddedKernels, padded_images
+from koopsim.nn.taps import Taps
 
 
 class MLP(nn.Sequential):
@@ -102,6 +103,9 @@ class CausalConv(nn.Module):
         return self.direction * (self.gain / self.direction.norm(dim=1)).unsqueeze(1)
 
     def forward(self, x: Tensor) -> Tensor:
+        if vmapped(x):
+            taps = cast(Tensor, Taps.apply(x, self.kernel, self.dilation))
+            return F.linear(taps, self.weight(), self.bias)
         length, reach = x.shape[1], (self.kernel - 1) * self.dilation
         past = F.pad(x, (0, 0, reach, 0))
         taps = [past[:, k * self.dilation : k * self.dilation + length] for k in range(self.kernel)]

@@ -1,11 +1,10 @@
-"""Table 3: PSNR on the test pixels of sets of pictures, the published values beside ours."""
+"""Table 3: PSNR on the test pixels of sets of pictures, the published values beside ours.   paper, section 4.3"""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from koopsim.report.collect import Result
-from koopsim.report.tables import Table
+from koopsim.report.tables import Table, difference
 
 # Paper, Table 3. The paper's pictures are others than ours: its differences between models can be compared, not its dB.
 PUBLISHED = {
@@ -19,40 +18,44 @@ NAMES = {
     "image/sim-rff": "SIM (RFF only)",
     "image/tancik": "Tancik et al.",
 }
+PAPER_SIZE = 512
 
 
 def image_table(results: Sequence[Result]) -> Table | None:
-    """One row a model, one column a set: mean and standard deviation over its pictures. None without any."""
-    runs = [r for r in results if r["name"] in NAMES and "psnr" in r.get("test", {})]
+    """One row a set and model: mean and standard deviation over the set's pictures. None without any."""
+    runs = image_runs(results)
     if not runs:
         return None
-    sets = sorted({set_of(r) for r in runs})
     rows = []
-    for name, title in NAMES.items():
-        found = {set_of(r): r for r in runs if r["name"] == name}  # the last one of a set counts
-        if found:
-            cells = [_figure(found.get(s)) for s in sets]
-            published = [PUBLISHED.get(name, {}).get(kind, "-") for kind in ("natural", "text")]
-            rows.append([title, *cells, *published, _pace(list(found.values()))])
-    head = ["model", *sets, "paper, natural", "paper, text", "ms a picture-step"]
+    for pictures in sorted({set_of(r) for r in runs}):
+        for name, title in NAMES.items():
+            group = [r for r in runs if r["name"] == name and set_of(r) == pictures]
+            if group:
+                rows.append([pictures, title, *_row(group[-1], name, pictures)])  # the last one of a set counts
+    head = ["pictures", "model", "PSNR dB", "paper", "diff", "n", "ms a picture-step"]
     note = (
-        "PSNR in dB on test pixels, mean ± standard deviation over the pictures of a set. The paper's pictures differ."
+        "PSNR in dB on test pixels, mean ± standard deviation over the n pictures of a set. Diff: ours less the paper's; "
+        "its pictures are others, so the models can be compared, not the decibels."
     )
-    return Table("Image regression (Table 3)", head, rows, note)
+    return Table("Image regression (Table 3)", head, rows, note, words=2)
+
+
+def image_runs(results: Sequence[Result]) -> list[Result]:
+    """The runs of image regression that were judged on test pixels."""
+    return [r for r in results if r["name"] in NAMES and "psnr" in r.get("test", {})]
 
 
 def set_of(result: Result) -> str:
-    """The name of the set of pictures a result is about."""
-    return str(result.get("set") or Path(result["run"]["task"]["pictures"]).name)
+    """The name of the set of pictures a result is about, with their size where it is not the paper's."""
+    task = result["run"]["task"]
+    name, size = str(result.get("set") or Path(task["pictures"]).name), task.get("size", PAPER_SIZE)
+    return name if size == PAPER_SIZE else f"{name} at {size}"
 
 
-def _figure(result: Result | None) -> str:
-    if result is None:
-        return "-"
-    test = result["test"]
-    return f"{test['psnr']:.2f} ± {test['psnr_std']:.2f}"
-
-
-def _pace(results: list[Result]) -> str:
-    """Milliseconds of a step for one picture, in the median of the results."""
-    return f"{statistics.median(r['milliseconds_per_step'] / len(r['pictures']) for r in results):.2f}"
+def _row(result: Result, name: str, pictures: str) -> list[str]:
+    test, count = result["test"], len(result.get("pictures") or [None])
+    kind = next((k for k in ("natural", "text") if pictures.startswith(k) and " at " not in pictures), "")
+    published = PUBLISHED.get(name, {}).get(kind, "-")
+    pace = result["milliseconds_per_step"] / count
+    figure = f"{test['psnr']:.2f} ± {test['psnr_std']:.2f}"
+    return [figure, published, difference([test["psnr"]], published, ".2f"), str(count), f"{pace:.2f}"]

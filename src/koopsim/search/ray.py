@@ -71,6 +71,7 @@ class RaySearch:
         self.reports_file = directory.reports_file
         self.began = time.time()
         self._read_reports()
+        self.over = [t.index for t in self.trials if t.over]  # Ray may have been killed before it took note of some
 
     @property
     def elapsed(self) -> float:
@@ -80,14 +81,14 @@ class RaySearch:
         """Go on to the end; Ctrl-C saves and raises `Stopped`."""
         storage = self.directory.ray_folder.resolve()
         if not all(t.over for t in self.trials):
-            self._start_ray()
-            _listener[:] = [self]
-            try:
-                with contextlib.redirect_stdout(io.StringIO()):  # Ray greets there; ours is for results
+            with contextlib.redirect_stdout(io.StringIO()):  # Ray talks there; ours is for results
+                self._start_ray()
+                _listener[:] = [self]
+                try:
                     self._tuner(storage).fit()
-            finally:
-                _listener.clear()
-                ray.shutdown()
+                finally:
+                    _listener.clear()
+                    ray.shutdown()
         self.save()
         if not all(t.over for t in self.trials):
             raise Stopped
@@ -120,7 +121,8 @@ class RaySearch:
         if gpus is None:
             gpus = 0.25 if ray.cluster_resources().get("GPU") else 0
         resources = {"cpu": self.cluster.cpus_per_trial, "gpu": gpus}
-        trainable = tune.with_resources(functools.partial(train_trial, payload=_payload(self.search)), resources)
+        payload = _payload(self.search, self.over)
+        trainable = tune.with_resources(functools.partial(train_trial, payload=payload), resources)
         if tune.Tuner.can_restore(str(storage / NAME)):
             return tune.Tuner.restore(str(storage / NAME), trainable=trainable, resume_unfinished=True)
         space = self.search.space
@@ -154,6 +156,8 @@ class RaySearch:
 
     def hear(self, report: dict[str, Any]) -> None:
         """A report of a trial, or its end: kept first, then told."""
+        if report["index"] in self.over:
+            return
         report = {"seconds": self.elapsed, **report}
         with self.reports_file.open("a") as file:
             file.write(json.dumps(report) + "\n")
@@ -239,13 +243,12 @@ class RememberingASHA(ASHAScheduler):
 # ---------------------------------------------------------------- what a worker does
 
 
-def _payload(search: Search) -> str:
-    """What a worker on another machine needs of the search, as text."""
+def _payload(search: Search, over: list[int]) -> str:
+    """What a worker on another machine needs of the search, as text; and which trials have nothing left to do."""
     from koopsim.search.space_text import space_to_dict
 
-    return json.dumps(
-        {"run": to_dict(search.base), "space": space_to_dict(search.space), "seed": search.seed, "name": search.name}
-    )
+    known = {"run": to_dict(search.base), "space": space_to_dict(search.space), "seed": search.seed}
+    return json.dumps(known | {"name": search.name, "over": over})
 
 
 @functools.lru_cache(maxsize=1)  # a worker is reused: its data are already there
@@ -269,6 +272,8 @@ def train_trial(config: dict[str, Any], payload: str) -> None:
     """
     import torch
 
+    if config["index"] in json.loads(payload)["over"]:
+        return
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from koopsim.config import Recipe, Run, SIMConfig, to_dict
 from koopsim.models import build
 from koopsim.search.space import BANDWIDTH, with_values
+from koopsim.search.together import Slot, together
 from koopsim.search.trial import finite_mean, length, put
 from koopsim.tasks import Task
 from koopsim.tasks.augment import DRAWS
@@ -68,7 +69,7 @@ class Stacked:
         self.dtype = torch.float64 if run.precision == "float64" else torch.float32
         self.capture = device.type == "cuda" if capture is None else capture
         self.compile, self.autocast = compile, torch.bfloat16 if run.precision == "bf16" else None
-        self.scratch = self.fresh(run)
+        self.judged: dict[int, Slot] = {}  # stand-ins for the models, to be evaluated after an epoch
         self._assemble([self.fresh(r) for r in runs], torch.stack([self.schedule(r) for r in runs]))
 
     def fresh(self, run: Run) -> nn.Module:
@@ -148,13 +149,13 @@ class Stacked:
 
     def finish_epoch(self) -> None:
         self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]
+        self.judged = together(self.population.stack, [s for s, run in enumerate(self.runs) if run is not None])
 
     def figures(self, slot: int) -> dict[str, float]:
-        """Training loss of the epoch just finished and the figures on the validation split; or `Diverged`."""
+        """Training loss of the epoch just finished and the figures on the validation split, once; or `Diverged`."""
         last = self.ages[slot] * self.steps_per_epoch
         loss = finite_mean(self.population.losses[slot, last - self.steps_per_epoch : last])
-        self.scratch.load_state_dict(self.population.stack.member(slot))
-        return {"train_loss": loss} | self.task.evaluate(self.scratch, "valid")
+        return {"train_loss": loss} | self.task.evaluate(self.judged.pop(slot), "valid")
 
     def compact(self, keep: Sequence[int]) -> None:
         """Only these slots go on, closer together: what stopped no longer costs a step."""

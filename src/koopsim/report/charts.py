@@ -1,0 +1,63 @@
+"""A chart of the page: series of points, the axes one may choose from, and how they are drawn.
+
+Here it is only data. assets/page.js draws it, answers to the mouse and to its switches.
+"""
+
+import html
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that are toggled together with others of the same name. Each point has a value for every column."""
+
+    name: str
+    slot: int  # colour
+    points: Sequence[Sequence[float]]
+    detail: str = ""  # of the whole series, in tooltips
+    texts: Sequence[str] = ()  # one a point, in tooltips
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A column that is drawn along an axis, at first on a logarithmic scale or not."""
+
+    column: int
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Series in the plane. `x` lists the columns a reader may choose from."""
+
+    title: str
+    columns: Sequence[str]
+    x: Sequence[Axis]
+    y: Axis
+    marks: Literal["line", "dots", "steps"]
+    series: list[Series] = field(default_factory=list)
+    switches: bool = False  # offer log/linear
+    plane: bool = False  # equal scales, and the unit circle
+    rule: tuple[float, str] | None = None  # a level to compare with, and what it is
+
+    def html(self) -> str:
+        """A figure that holds its data; empty until the page's script has run."""
+        data = embedded(asdict(self))
+        title = html.escape(self.title)
+        kind = " plane" if self.plane else ""
+        script = f'<script type="application/json">{data}</script>'
+        return f'<figure class="chart{kind}"><figcaption>{title}</figcaption>{script}</figure>'
+
+
+def embedded(value: Any) -> str:
+    """JSON that can stand inside a <script>: no text in it can end the element."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def short(value: float) -> float:
+    """Five digits: what a tooltip shows, at half the bytes."""
+    return float(f"{value:.5g}")

@@ -1,0 +1,119 @@
+"""Pictures of image regression beside the truth, small enough to stand inside the page.
+
+Shown are the test pixels, [1::2, 1::2], which no model was trained or chosen on: a picture of half the size. They are
+drawn from a run's weights, or taken from PNGs that were kept beside a result as images/SET-PICTURE-MODEL.png.
+"""
+
+import base64
+import io
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from koopsim.errors import KoopsimError
+from koopsim.report.collect import Result
+from koopsim.report.names import kind_of, title_of
+from koopsim.report.pictures import image_runs, set_of
+
+PICTURES = 3  # of a set
+SMALL = 256  # pictures up to this wide are shown whole
+BYTES = 1_400_000  # for all pictures of a page, as data URIs
+SECONDS = 8.0  # for drawing
+
+Shown = NDArray[np.float32]  # (height, width, 3) in [0, 1]
+
+
+@dataclass
+class Comparison:
+    """A picture, and what each model made of it, with its PSNR where it is known."""
+
+    pictures: str
+    name: str
+    truth: Shown
+    models: dict[str, tuple[Shown, float | None]] = field(default_factory=dict)
+
+
+def comparisons(results: Sequence[Result]) -> tuple[list[Comparison], list[str]]:
+    """(pictures with at least one model's drawing, what was left out and why)."""
+    found: dict[tuple[str, str], Comparison] = {}
+    left_out, began = [], time.monotonic()
+    for result in image_runs(results):
+        try:
+            if time.monotonic() - began > SECONDS:
+                raise KoopsimError(f"the {SECONDS:.0f} seconds for drawing were over")
+            _add(result, found)
+        except (KoopsimError, OSError, ValueError) as error:
+            left_out.append(f"{result['path']}: no pictures, {' '.join(str(error).split())}")
+    return [c for c in found.values() if c.models], left_out
+
+
+def _add(result: Result, found: dict[tuple[str, str], Comparison]) -> None:
+    """Put what a run drew beside the truth."""
+    from koopsim.config import ImageRegressionConfig, Run, from_dict
+    from koopsim.pictures import picture_set
+
+    path = Path(result["path"])
+    weights = path.name == "result.json" and (path.parent / "checkpoint.safetensors").exists()
+    names = [str(name) for name in result.get("pictures", [])]
+    kept = {name: path.parent / "images" / f"{_plain_set(result)}-{name}-{kind_of(result['name'])}.png" for name in names}
+    kept = {name: file for name, file in kept.items() if file.exists()}
+    if not weights and not kept:
+        return  # a result without weights or drawings is a number, and no fault
+    run = from_dict(Run, result["run"], str(path))
+    assert isinstance(run.task, ImageRegressionConfig)
+    truths = picture_set(run.task.pictures, run.task.size, run.task.count, run.task.seed)
+    drawn = {name: _pixels(file) for name, file in kept.items()} if kept else _drawn(path.parent, run, truths.names)
+    for name, values in list(drawn.items())[:PICTURES]:
+        truth = shown_pixels(truths.values[truths.names.index(name)])
+        comparison = found.setdefault((set_of(result), name), Comparison(set_of(result), name, truth))
+        psnr = result["test"].get(f"psnr/{name}")
+        comparison.models[title_of(result["name"])] = (shown_pixels(values) if kept else values, psnr)
+
+
+def _plain_set(result: Result) -> str:
+    return str(result.get("set") or Path(result["run"]["task"]["pictures"]).name)
+
+
+def _pixels(file: Path) -> Shown:
+    with Image.open(file) as image:
+        return np.asarray(image.convert("RGB"), dtype=np.float32) / 255
+
+
+def _drawn(folder: Path, run, names: tuple[str, ...]) -> dict[str, Shown]:
+    """The first pictures from the weights of a run, at the pixels that are shown."""
+    import torch
+
+    from koopsim.tasks.image_regression import coordinates, full_precision
+    from koopsim.train import load
+
+    models, size = load(folder), run.task.size
+    grid = shown_pixels(coordinates(size, size).reshape(size, size, 2).numpy())
+    x = torch.from_numpy(np.ascontiguousarray(grid)).reshape(-1, 2)
+    found = {}
+    with torch.no_grad(), full_precision():
+        for name, model in list(zip(names, models, strict=False))[:PICTURES]:  # pyright: ignore
+            rows = [model(part.to(next(model.parameters()).dtype)).float() for part in x.split(16_384)]
+            found[name] = torch.cat(rows).reshape(*grid.shape[:2], -1).numpy()
+    return found
+
+
+def shown_pixels(values: NDArray) -> NDArray:
+    """The test pixels of a picture; of a small one, all."""
+    return values if values.shape[0] <= SMALL else values[1::2, 1::2]
+
+
+def data_uri(values: Shown) -> str:
+    """A picture inside the page: PNG where that is small, else a JPEG of high quality."""
+    image = Image.fromarray(np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8))
+    files = {}
+    for kind, options in (("png", {"optimize": True}), ("jpeg", {"quality": 92, "subsampling": 0})):
+        buffer = io.BytesIO()
+        image.save(buffer, kind, **options)
+        files[kind] = buffer.getvalue()
+    kind = "png" if len(files["png"]) <= 1.5 * len(files["jpeg"]) else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(files[kind]).decode()}"

@@ -1,0 +1,52 @@
+"""Figure 2: the index sets J1, J2, J3 on the unit circle, and what the dynamics do.      paper, section 3.2"""
+
+from pathlib import Path
+
+import numpy as np
+
+ROTATION = 2 * np.pi * 0.15
+
+
+def examples() -> dict[str, np.ndarray]:
+    """One matrix for each of the four cases, under a similarity, so that no entry gives it away."""
+    c, s = np.cos(ROTATION), np.sin(ROTATION)
+    turn = np.array([[c, -s], [s, c]])
+    inside = np.diag([0.9, 0.55, -0.4, 0.2])
+    blocks = {
+        "(i) origin": [np.array([[0.8, -0.3], [0.3, 0.8]]), inside],
+        "(ii) fixed point": [np.eye(2), inside],
+        "(iii) invariant set": [np.eye(1), -np.eye(1), turn, inside],
+        "(iv) divergence": [np.array([[1.0, 1.0], [0.0, 1.0]]), 1.05 * turn, inside],
+    }
+    rng = np.random.default_rng(0)
+    found = {}
+    for name, parts in blocks.items():
+        n = sum(len(p) for p in parts)
+        A, start = np.zeros((n, n)), 0
+        for part in parts:
+            A[start : start + len(part), start : start + len(part)] = part
+            start += len(part)
+        Q = rng.standard_normal((n, n)) + 2 * np.eye(n)
+        found[name] = Q @ A @ np.linalg.inv(Q)
+    return found
+
+
+def figure2(folder: Path) -> list[Path]:
+    """The spectra of the four cases, coloured as in the paper, with the verdict on each, as PNG and SVG."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    from koopsim.spectral import analyze
+
+    figure, axes = plt.subplots(1, 4, figsize=(17, 5), layout="constrained")
+    for axis, (name, A) in zip(axes, examples().items(), strict=True):
+        verdict = analyze(A)
+        verdict.plot(axis)
+        axis.set_title(f"{name}\nverdict: {verdict.case}")
+    files = [folder / "figure2.png", folder / "figure2.svg"]
+    for file in files:
+        figure.savefig(file, dpi=130)
+    plt.close(figure)
+    return files

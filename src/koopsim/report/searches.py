@@ -1,0 +1,181 @@
+"""Searches: every trial's settings and validation figure, from `koopsim tune`'s folders and from kept JSON files.
+
+    best so far at trial i  =  the best figure among the first i
+
+Three forms are read: a folder with search.json and trials.csv; {"trials": [{"run", "valid" or "curve"}]}; and
+{"members": [{"picture", "learning_rate", "curve"}]} of image regression, a search for each picture.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from koopsim.errors import KoopsimError
+from koopsim.report.charts import Axis, Chart, Series, short
+from koopsim.report.tables import Table
+
+SHOWN = ("batch_size", "epochs", "schedule", "weight_decay", "shift", "flip", "cutout", "average")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial: its learning rate, its last validation figure (None: it failed), and its other settings in words."""
+
+    learning_rate: float
+    figure: float | None
+    settings: str
+
+
+@dataclass(frozen=True)
+class SearchFound:
+    """The trials of one search in the order they were drawn."""
+
+    name: str  # of the file or folder
+    subject: str  # "cifar10/sim-single": what was searched for
+    metric: str  # loss, accuracy or psnr
+    trials: tuple[Trial, ...]
+    seconds: float | None
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self.metric == "loss"
+
+    def best(self) -> Trial | None:
+        """The trial with the best figure."""
+        known = [t for t in self.trials if t.figure is not None]
+        sign = 1 if self.lower_is_better else -1
+        return min(known, key=lambda t: sign * (t.figure or 0.0), default=None)
+
+
+def best_so_far(search: SearchFound) -> list[float | None]:
+    """The best figure among the first i trials, for each i."""
+    better, best, found = min if search.lower_is_better else max, None, []
+    for trial in search.trials:
+        if trial.figure is not None:
+            best = trial.figure if best is None else better(best, trial.figure)
+        found.append(best)
+    return found
+
+
+def search_of_directory(folder: Path) -> SearchFound:
+    """A search of `koopsim tune`."""
+    from koopsim.search.results import read_trials  # here: it brings torch along
+
+    asked = json.loads((folder / "search.json").read_text())
+    file = folder / "trials.csv"
+    if not file.exists():
+        raise KoopsimError(f"a search without trials yet; koopsim tune --resume {folder}")
+    try:
+        metric, name = asked["space"]["metric"], asked["name"]
+        trials = []
+        for row in read_trials(file):
+            values = {key.rpartition(".")[2]: text for key, text in row.items() if "." in key}
+            rate = values.pop("learning_rate", asked["run"]["recipe"]["learning_rate"])
+            lost = row["status"] in ("diverged", "failed")
+            words = ", ".join([row["status"], *(f"{k} {v}" for k, v in values.items() if v)])
+            trials.append(Trial(_rate(rate), None if lost else _figure(row[metric]), words))
+        seconds = max((float(line[1]) for row in read_trials(file) for line in row["curve"]), default=None)
+        return SearchFound(folder.name, str(name), str(metric), tuple(trials), seconds)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise KoopsimError(f"not a search that can be shown ({error!r})") from error
+
+
+def search_of_json(data: dict[str, Any], file: Path) -> SearchFound:
+    """A search kept in one file."""
+    try:
+        if "members" in data:
+            trials = tuple(_member(member) for member in data["members"])
+            subject = f"{data['name']} on {data['set']}"
+            return SearchFound(file.stem, subject, "psnr", trials, _figure(data.get("seconds")))
+        runs = [trial["run"] for trial in data["trials"]]
+        if not runs:
+            raise KoopsimError("a search without trials")
+        metric = "loss" if runs[0]["task"]["kind"] == "CopyMemoryConfig" else "accuracy"
+        trials = tuple(_trial(trial, metric) for trial in data["trials"])
+        return SearchFound(file.stem, _subject(runs[0]), metric, trials, _figure(data.get("seconds")))
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise KoopsimError(f"not a search that can be shown ({error!r})") from error
+
+
+def _trial(trial: dict[str, Any], metric: str) -> Trial:
+    recipe, fourier = trial["run"]["recipe"], trial["run"]["model"].get("fourier")
+    last = trial["valid"] if "valid" in trial else ([None, *trial["curve"]][-1] or {})
+    figure = None if trial.get("error") else last.get(metric, last.get(f"valid_{metric}"))
+    words = [f"{key.replace('_', ' ')} {recipe[key]}" for key in SHOWN if recipe.get(key)]
+    words += [f"bandwidth {fourier['bandwidth']:g}"] if fourier else []
+    return Trial(_rate(recipe["learning_rate"]), _figure(figure), ", ".join(words))
+
+
+def _member(member: dict[str, Any]) -> Trial:
+    words = [f"{key} {value}" for key, value in member.items() if key not in ("learning_rate", "curve", "seed")]
+    figure = member["curve"][-1][1] if member["curve"] else None
+    return Trial(_rate(member["learning_rate"]), _figure(figure), ", ".join(words))
+
+
+def _subject(run: dict[str, Any]) -> str:
+    """The preset's name, told from the configuration: kept trials do not name it."""
+    task, model = run["task"], run["model"]
+    place = "copy" if task["kind"] == "CopyMemoryConfig" else str(task.get("dataset", "image"))
+    match model["kind"]:
+        case "SIMConfig":
+            return f"{place}/sim-{'two' if model.get('fourier') else 'single'}"
+        case "MonDEQConfig":
+            return f"{place}/mondeq-{'multi' if len(model['tiers']) > 1 else 'single'}"
+        case kind:
+            return f"{place}/{kind.removesuffix('Config').lower()}"
+
+
+def _rate(value: Any) -> float:
+    return float(value)
+
+
+def _figure(value: Any) -> float | None:
+    """A number, or None for what is missing, empty, infinite or not a number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def search_table(searches: Sequence[SearchFound]) -> Table | None:
+    """One row a search: what it looked for, how much it tried, what it chose."""
+    if not searches:
+        return None
+    rows = []
+    for search in searches:
+        best = search.best()
+        failed = sum(t.figure is None for t in search.trials)
+        figure = "-" if best is None or best.figure is None else _shown(best.figure, search.metric)
+        rate = "-" if best is None else f"{best.learning_rate:.3g}"
+        time = "-" if search.seconds is None else f"{search.seconds:.0f} s"
+        rows.append(
+            [search.subject, search.name, str(len(search.trials)), search.metric, figure, rate, time, str(failed)]
+        )
+    head = ["for", "search", "trials", "metric", "best", "learning rate", "time", "failed"]
+    note = "Best: the last figure on the validation split, of the trial where it is best."
+    return Table("Searches", head, sorted(rows), note, words=2)
+
+
+def _shown(figure: float, metric: str) -> str:
+    return {"accuracy": f"{100 * figure:.2f} %", "psnr": f"{figure:.2f} dB"}.get(metric, f"{figure:.2e}")
+
+
+def search_charts(searches: Sequence[SearchFound]) -> list[tuple[Chart, Chart]]:
+    """For each thing searched for: the best so far against trials, and every figure against its learning rate."""
+    pairs: dict[str, tuple[Chart, Chart]] = {}
+    for search in sorted(searches, key=lambda s: (s.subject, s.name)):
+        log, metric = search.lower_is_better, f"validation {search.metric}"
+        best = Chart(f"{search.subject}: best so far", ("trial", metric), (Axis(0),), Axis(1, log), "steps")
+        rates = Chart(f"{search.subject}: learning rate", ("learning rate", metric), (Axis(0, True),), Axis(1, log), "dots")
+        pair = pairs.setdefault(search.subject, (best, rates))
+        slot = 4 + len(pair[0].series) % 5
+        known = [t for t in search.trials if t.figure is not None]
+        steps = [(i + 1, y) for i, y in enumerate(best_so_far(search)) if y is not None]
+        pair[0].series.append(Series(search.name, slot, [[float(i), short(y)] for i, y in steps]))
+        points = [[short(t.learning_rate), short(t.figure or 0.0)] for t in known]
+        pair[1].series.append(Series(search.name, slot, points, texts=[t.settings for t in known]))
+    return list(pairs.values())

@@ -1,0 +1,111 @@
+"""Training speed: how many times faster a SIM trains than the DEQ or the monDEQ beside it.
+
+    ratio = seconds an epoch of the implicit model / seconds an epoch of the SIM
+
+Only runs on the same data and the same machine are compared, each in the median of its seeds. An epoch is the same work
+on the data for both; the batch each was given stands beside it, for a larger one is quicker.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from koopsim.report.bars import Bar, bars_html
+from koopsim.report.collect import Result
+from koopsim.report.names import kind_of, machine_of, place_of, slot_of, title_of
+from koopsim.report.tables import Table
+
+IMPLICIT = ("DEQConfig", "MonDEQConfig")
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A SIM against an implicit model on the same data."""
+
+    place: str
+    sim: str  # preset's names
+    other: str
+    sim_seconds: float  # an epoch
+    other_seconds: float
+    sim_batch: str
+    other_batch: str
+
+    @property
+    def times(self) -> float:
+        return self.other_seconds / self.sim_seconds
+
+
+def ratios(results: Sequence[Result]) -> list[Ratio]:
+    """Every SIM against every DEQ and monDEQ that learnt the same data on the same machine."""
+    groups: dict[tuple, list[Result]] = {}
+    for result in results:
+        if result["train_seconds"] > 0:
+            where = (place_of(result), machine_of(result), str(result["run"].get("train_on")))
+            groups.setdefault((where, result["name"], result["run"]["model"].get("kind")), []).append(result)
+    found = []
+    for (where, sim, kind), own in groups.items():
+        for (there, other, other_kind), theirs in groups.items():
+            if kind == "SIMConfig" and other_kind in IMPLICIT and where == there:
+                pace = [_seconds_an_epoch(group) for group in (own, theirs)]
+                found.append(Ratio(where[0], sim, other, *pace, _batches(own), _batches(theirs)))
+    return sorted(found, key=lambda r: (r.place, r.other, r.sim))
+
+
+def _seconds_an_epoch(group: list[Result]) -> float:
+    return statistics.median(r["train_seconds"] / r["run"]["recipe"]["epochs"] for r in group)
+
+
+def _batches(group: list[Result]) -> str:
+    return "/".join(sorted({str(r["run"]["recipe"]["batch_size"]) for r in group}))
+
+
+def speed_table(found: Sequence[Ratio]) -> Table | None:
+    """One row a pair."""
+    if not found:
+        return None
+    rows = [
+        [
+            r.place, title_of(r.sim), title_of(r.other), f"{r.times:.1f}×", f"{r.sim_seconds:.2f}",
+            f"{r.other_seconds:.2f}", f"{r.sim_batch} / {r.other_batch}",
+        ]
+        for r in found
+    ]  # fmt: skip
+    head = ["data", "model", "against", "faster", "s/epoch", "s/epoch, other", "batches"]
+    note = "Seconds an epoch, in the median of the seeds, on the same data and machine. The paper says ten times (Table 1)."
+    return Table("Training speed", head, rows, note, words=3)
+
+
+def speed_bars(found: Sequence[Ratio]) -> str:
+    """The ratios as bars of the page."""
+    bars = [
+        Bar(
+            f"{r.place}: {title_of(r.sim)} against {title_of(r.other)}", r.times, f"{r.times:.1f}×",
+            f"{r.sim_seconds:.2f} s an epoch (batch {r.sim_batch}) against {r.other_seconds:.2f} s (batch "
+            f"{r.other_batch})", slot_of(r.sim),
+        )
+        for r in found
+    ]  # fmt: skip
+    return bars_html("Times faster, per epoch", bars)
+
+
+def speed_figure(found: Sequence[Ratio], folder: Path) -> list[Path]:
+    """The ratios as bars, as PNG and SVG."""
+    if not found:
+        return []
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 0.9 + 0.42 * len(found)), layout="constrained")
+    axis = figure.add_subplot()
+    labels = [f"{r.place}: {title_of(r.sim)} against {title_of(r.other)}" for r in found]
+    colours = ["#2563eb" if kind_of(r.sim).startswith("sim-single") else "#dc2626" for r in found]
+    bars = axis.barh(labels, [r.times for r in found], color=colours, height=0.65)
+    axis.bar_label(bars, [f"{r.times:.1f}×" for r in found], padding=3, fontsize=9)
+    axis.axvline(1, color="black", linewidth=0.8, linestyle=":")
+    axis.invert_yaxis()
+    axis.set_xlabel("times faster, per epoch")
+    axis.spines[["top", "right"]].set_visible(False)
+    files = [folder / "speed.png", folder / "speed.svg"]
+    for file in files:
+        figure.savefig(file, dpi=150)
+    return files
