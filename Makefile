@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/koopsim
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-all lint bench readme clean
+.PHONY: setup demo test test-all lint bench readme zoo clean
 
 setup: $(INSTALLED)
 
@@ -36,6 +36,9 @@ bench: setup
 
 readme: setup
 	$(BIN)/python benchmarks/readme.py
+
+zoo: setup
+	$(BIN)/python benchmarks/zoo.py
 
 clean:
 	rm -rf .venv demo runs dist

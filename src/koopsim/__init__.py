@@ -2,7 +2,7 @@
 
     koopsim.build("copy/sim-single")        an untrained model of the paper, by name
     koopsim.SIM(lift=..., ...)              your own
-    koopsim.load("runs/my-run")             a trained one
+    koopsim.load("cifar10/sim-single")      a trained one of the zoo, or of a run directory
     koopsim.spectral.analyze(A)             does it settle, oscillate or blow up?
 
 Names are imported when they are first used, so that `import koopsim` costs nothing.
@@ -17,10 +17,10 @@ _WHERE = {
     "build": "koopsim.models",
     "SIM": "koopsim.nn",
     "count_parameters": "koopsim.nn",
-    "load": "koopsim.train",
+    "load": "koopsim.zoo",
     "KoopsimError": "koopsim.errors",
 }
-_ROOMS = ("datasets", "nn", "implicit", "spectral", "tasks", "train", "bridge", "report", "config", "presets")
+_ROOMS = ("datasets", "nn", "implicit", "spectral", "tasks", "train", "bridge", "report", "zoo", "config", "presets")
 
 __all__ = ["SIM", "KoopsimError", "build", "count_parameters", "load", *_ROOMS]  # pyright: ignore
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from koopsim.errors import KoopsimError
     from koopsim.models import build
     from koopsim.nn import SIM, count_parameters
-    from koopsim.train import load
+    from koopsim.zoo import load
 
 
 def __getattr__(name: str) -> Any:

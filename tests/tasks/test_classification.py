@@ -71,10 +71,14 @@ def test_evaluate_counts_what_is_right(digits):
     class Oracle(nn.Module):
         """Knows the first half of the test images and always says 0 on the others."""
 
+        seen = 0
+
         def forward(self, x):
             labels = digits.split("test")[1].clone()
             labels[len(labels) // 2 :] = 0
-            return nn.functional.one_hot(labels, 10).double() * 50
+            batch = labels[self.seen : self.seen + len(x)]
+            self.seen += len(x)
+            return nn.functional.one_hot(batch, 10).double() * 50
 
     labels = digits.split("test")[1]
     expected = (len(labels) // 2 + int((labels[len(labels) // 2 :] == 0).sum())) / len(labels)

@@ -15,8 +15,8 @@ from koopsim.errors import KoopsimError
 class Arguments:
     """Evaluate a trained run: loss, accuracy, and what a classifier mistakes for what."""
 
-    directory: Annotated[Path, tyro.conf.Positional]
-    """The run directory."""
+    what: Annotated[str, tyro.conf.Positional]
+    """A run directory, or a model of the zoo, such as zoo:mnist/sim-two."""
     split: Literal["train", "valid", "train+valid", "test"] = "test"
     """Which part of the data."""
     out: Path | None = None
@@ -29,13 +29,17 @@ class Arguments:
 
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "eval")
+    from koopsim import zoo
     from koopsim.runs import RunDirectory
     from koopsim.tasks import build_task
-    from koopsim.train import load, pick_device
+    from koopsim.train import pick_device
 
-    name, run = RunDirectory(arguments.directory).read_config()
+    if arguments.what.startswith(zoo.PREFIX):
+        name, run = arguments.what.removeprefix(zoo.PREFIX), zoo.run_of_card(arguments.what)
+    else:
+        name, run = RunDirectory(arguments.what).read_config()
     device = pick_device(arguments.device)
-    model = load(arguments.directory, device)
+    model = zoo.load(arguments.what, device)
     task = build_task(run.task, device)
     figures = task.evaluate(model, arguments.split)
     files = mistakes(task, model, name, arguments.split, arguments.out) if arguments.out else []

@@ -1,4 +1,4 @@
-"""koopsim report: the paper's tables and figures from finished runs."""
+"""koopsim report: the paper's tables and figures from finished runs, and a page to look at them."""
 
 import json
 import sys
@@ -11,60 +11,72 @@ import tyro
 from koopsim.cli import parse
 from koopsim.errors import KoopsimError
 
+ON_TERMINAL = ("table1", "table2", "table3", "speed")  # the rest is for the page
+
 
 @dataclass(frozen=True)
 class Arguments:
-    """Tables and figures of finished runs, each published value beside ours."""
+    """A page, tables and figures of finished runs and searches, each published value beside ours."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Folders that hold run directories, at any depth, or result files kept from them."""
+    """Folders that hold run directories and searches, at any depth, or result files kept from them."""
     out: Path = Path("report")
-    """Where the files go."""
+    """Where the files go; index.html is the page."""
     json: bool = False
     """Print what was written and skipped as JSON on standard output."""
 
 
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "report")
-    from koopsim.report import classification_table, collect, copy_memory_table, figure3, learning_curves
-    from koopsim.runs import write_atomically
+    from koopsim.report import build_report, find
 
     if not arguments.runs:
         raise KoopsimError("Name at least one folder of runs: koopsim report runs --out report.")
-    results, skipped = collect(list(arguments.runs))
-    tables = {"table1": copy_memory_table(results), "table2": classification_table(results)}
-    tables = {name: table for name, table in tables.items() if table is not None}
-    if not tables:
-        why = f" Skipped: {'; '.join(skipped)}." if skipped else ""
+    found = find(arguments.runs)
+    if not found.runs and not found.searches:
+        why = f" Skipped: {'; '.join(found.skipped)}." if found.skipped else ""
         raise KoopsimError(f"No finished runs in {', '.join(map(str, arguments.runs))}.{why}")
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    files = []
-    for name, table in tables.items():
-        for form, text in (("md", table.markdown()), ("csv", table.csv())):
-            files.append(arguments.out / f"{name}.{form}")
-            write_atomically(files[-1], (text + "\n").encode())
-    files += figure3(results, arguments.out) + learning_curves(results, arguments.out)
+    report = build_report(found, arguments.out)
     if arguments.json:
-        print(json.dumps({"runs": len(results), "files": [str(f) for f in files], "skipped": skipped}, indent=2))
+        counts = {"runs": len(found.runs), "searches": len(found.searches)}
+        files = [str(file) for file in report.files]
+        print(json.dumps({**counts, "page": files[0], "files": files, "skipped": report.left_out}, indent=2))
         return 0
-    for table in tables.values():
-        show(table)
-    for line in skipped:
+    for name in ON_TERMINAL:
+        if name in report.tables:
+            show(report.tables[name])
+    for line in report.left_out:
         print(f"skipped {line}", file=sys.stderr)
-    print(f"{len(results)} runs; tables and figures are in {arguments.out}/: {', '.join(f.name for f in files)}")
+    print(f"{len(found.runs)} runs and {len(found.searches)} searches, on one page: {report.files[0]}")
+    print(f"tables and figures beside it: {_grouped(report.files[1:])}")
     return 0
 
 
+def _grouped(files: list[Path]) -> str:
+    """table1.md/csv/tex, figure3.png/svg, ..."""
+    forms: dict[str, list[str]] = {}
+    for file in files:
+        forms.setdefault(file.stem, []).append(file.suffix.removeprefix("."))
+    return ", ".join(f"{stem}.{'/'.join(kinds)}" for stem, kinds in forms.items())
+
+
 def show(table) -> None:
-    """The table on the terminal."""
+    """The table on the terminal: as many of its columns as fit, for they stand in order of weight."""
     from rich import box
     from rich.console import Console
     from rich.table import Table as RichTable
 
-    shown = RichTable(title=table.title, caption=table.note, box=box.SIMPLE, padding=(0, 1, 0, 0))
+    console = Console()
+    widths = [max(len(row[i]) for row in (table.head, *table.rows)) for i in range(len(table.head))]
+    count = len(widths)
+    while count > table.words + 1 and 2 + sum(width + 2 for width in widths[:count]) > console.width:
+        count -= 1
+    left = table.head[count:]
+    more = f" Not shown here: {', '.join(left)}." if left else ""
+    shown = RichTable(title=table.title, caption=table.note + more, box=box.SIMPLE, padding=(0, 1, 0, 0))
     shown.title_justify = shown.caption_justify = "left"
-    for i, column in enumerate(table.head):
-        shown.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+    for i, column in enumerate(table.head[:count]):
+        shown.add_column(column, justify="left" if i < table.words else "right", no_wrap=True)
     for row in table.rows:
-        shown.add_row(*row)
-    Console().print(shown)
+        shown.add_row(*row[:count])
+    console.print(shown)

@@ -1,6 +1,7 @@
 """koopsim tune: search for hyper-parameters, then train with the best of them."""
 
 import json
+import os
 import sys
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -121,6 +122,8 @@ def _search(options: Options, run: Run, name: str) -> Any:
 
 
 def _tune(options: Options, search: Any) -> int:
+    import torch
+
     from koopsim.cli.progress import TrainingProgress
     from koopsim.cli.tune_progress import TuneProgress
     from koopsim.search.directory import SearchDirectory
@@ -137,6 +140,8 @@ def _tune(options: Options, search: Any) -> int:
     if search.backend == "ray" and find_spec("ray") is None:
         raise KoopsimError("The ray backend needs Ray Tune: pip install 'koopsim[tune]'.")
     device = pick_device(options.device)
+    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)  # trials are small: a second thread costs more than it brings
     task = build_task(search.base.task, device)  # missing data stops here, before anything is written
     if not options.resume:
         directory = SearchDirectory.create(

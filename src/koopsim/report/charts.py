@@ -27,6 +27,7 @@ class Axis:
 
     column: int
     log: bool = False
+    whole: bool = False  # it counts something: no ticks between numbers
 
 
 @dataclass(frozen=True)

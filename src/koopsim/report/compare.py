@@ -60,7 +60,9 @@ def _add(result: Result, found: dict[tuple[str, str], Comparison]) -> None:
     path = Path(result["path"])
     weights = path.name == "result.json" and (path.parent / "checkpoint.safetensors").exists()
     names = [str(name) for name in result.get("pictures", [])]
-    kept = {name: path.parent / "images" / f"{_plain_set(result)}-{name}-{kind_of(result['name'])}.png" for name in names}
+    kept = {
+        name: path.parent / "images" / f"{_plain_set(result)}-{name}-{kind_of(result['name'])}.png" for name in names
+    }
     kept = {name: file for name, file in kept.items() if file.exists()}
     if not weights and not kept:
         return  # a result without weights or drawings is a number, and no fault
@@ -81,7 +83,7 @@ def _plain_set(result: Result) -> str:
 
 def _pixels(file: Path) -> Shown:
     with Image.open(file) as image:
-        return np.asarray(image.convert("RGB"), dtype=np.float32) / 255
+        return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
 
 
 def _drawn(folder: Path, run, names: tuple[str, ...]) -> dict[str, Shown]:

@@ -1,4 +1,4 @@
-"""Learning curves for the page: one chart a data set, one series a run, against run-time or epochs.   paper, Figure 3"""
+"""Learning curves for the page: a chart a data set, a series a run, against run-time or epochs.   paper, Figure 3"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +18,6 @@ def curve_charts(results: Sequence[Result]) -> list[Chart]:
             place = place_of(result)
             charts[place] = charts.get(place) or _empty(result)
             charts[place].series.append(_series(result))
-    for chart in charts.values():
-        chart.series.sort(key=lambda s: s.slot)
     return list(charts.values())
 
 
@@ -27,10 +25,9 @@ def _empty(result: Result) -> Chart:
     pictures = result["run"]["task"]["kind"] == "ImageRegressionConfig"
     figure = "PSNR of training pixels, dB" if pictures else "training loss"
     floor = result.get("test", {}).get("memoryless_loss")
-    return Chart(
-        place_of(result), ("epoch", "seconds", figure), (Axis(1, log=True), Axis(0)), Axis(2, log=not pictures), "line",
-        switches=True, rule=(floor, "without memory") if floor else None,
-    )  # fmt: skip
+    x, y = (Axis(1, log=True), Axis(0, whole=True)), Axis(2, log=not pictures)
+    rule = (floor, "without memory") if floor else None
+    return Chart(place_of(result), ("epoch", "seconds", figure), x, y, "line", switches=True, rule=rule)
 
 
 def _series(result: Result) -> Series:

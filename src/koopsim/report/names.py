@@ -3,6 +3,7 @@
 A colour is a slot of the page's palette, which has a light and a dark form of each.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from koopsim.report.classification import DATASETS, MODELS
@@ -52,4 +53,19 @@ def seed_of(result: Result) -> int | str:
 def machine_of(result: Result) -> str:
     """The GPU, or the processor where there was none."""
     where = result["environment"]
-    return str((str(result.get("device", "")) != "cpu" and where.get("gpu")) or where.get("cpu") or "an unknown machine")
+    return str(
+        (str(result.get("device", "")) != "cpu" and where.get("gpu")) or where.get("cpu") or "an unknown machine"
+    )
+
+
+def in_order(results: Sequence[Result]) -> list[Result]:
+    """Runs in the order of the paper: copy memory, its image sets, other sets, pictures; then by model and seed."""
+    tasks, sets = ("CopyMemoryConfig", "ClassificationConfig", "ImageRegressionConfig"), list(DATASETS)
+
+    def weight(result: Result) -> tuple:
+        task = result["run"]["task"]
+        data = task.get("dataset")
+        known = sets.index(data) if data in sets else len(sets)
+        return tasks.index(task["kind"]), known, place_of(result), slot_of(result["name"]), str(seed_of(result))
+
+    return sorted(results, key=weight)

@@ -34,8 +34,8 @@ def image_table(results: Sequence[Result]) -> Table | None:
                 rows.append([pictures, title, *_row(group[-1], name, pictures)])  # the last one of a set counts
     head = ["pictures", "model", "PSNR dB", "paper", "diff", "n", "ms a picture-step"]
     note = (
-        "PSNR in dB on test pixels, mean ± standard deviation over the n pictures of a set. Diff: ours less the paper's; "
-        "its pictures are others, so the models can be compared, not the decibels."
+        "PSNR in dB on test pixels, mean ± standard deviation over the n pictures of a set. Diff: ours less the "
+        "paper's; its pictures are others, so the models can be compared, not the decibels."
     )
     return Table("Image regression (Table 3)", head, rows, note, words=2)
 

@@ -8,14 +8,11 @@ Three forms are read: a folder with search.json and trials.csv; {"trials": [{"ru
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
-from koopsim.report.charts import Axis, Chart, Series, short
-from koopsim.report.tables import Table
 
 SHOWN = ("batch_size", "epochs", "schedule", "weight_decay", "shift", "flip", "cutout", "average")
 
@@ -139,43 +136,3 @@ def _figure(value: Any) -> float | None:
     except (TypeError, ValueError):
         return None
     return number if math.isfinite(number) else None
-
-
-def search_table(searches: Sequence[SearchFound]) -> Table | None:
-    """One row a search: what it looked for, how much it tried, what it chose."""
-    if not searches:
-        return None
-    rows = []
-    for search in searches:
-        best = search.best()
-        failed = sum(t.figure is None for t in search.trials)
-        figure = "-" if best is None or best.figure is None else _shown(best.figure, search.metric)
-        rate = "-" if best is None else f"{best.learning_rate:.3g}"
-        time = "-" if search.seconds is None else f"{search.seconds:.0f} s"
-        rows.append(
-            [search.subject, search.name, str(len(search.trials)), search.metric, figure, rate, time, str(failed)]
-        )
-    head = ["for", "search", "trials", "metric", "best", "learning rate", "time", "failed"]
-    note = "Best: the last figure on the validation split, of the trial where it is best."
-    return Table("Searches", head, sorted(rows), note, words=2)
-
-
-def _shown(figure: float, metric: str) -> str:
-    return {"accuracy": f"{100 * figure:.2f} %", "psnr": f"{figure:.2f} dB"}.get(metric, f"{figure:.2e}")
-
-
-def search_charts(searches: Sequence[SearchFound]) -> list[tuple[Chart, Chart]]:
-    """For each thing searched for: the best so far against trials, and every figure against its learning rate."""
-    pairs: dict[str, tuple[Chart, Chart]] = {}
-    for search in sorted(searches, key=lambda s: (s.subject, s.name)):
-        log, metric = search.lower_is_better, f"validation {search.metric}"
-        best = Chart(f"{search.subject}: best so far", ("trial", metric), (Axis(0),), Axis(1, log), "steps")
-        rates = Chart(f"{search.subject}: learning rate", ("learning rate", metric), (Axis(0, True),), Axis(1, log), "dots")
-        pair = pairs.setdefault(search.subject, (best, rates))
-        slot = 4 + len(pair[0].series) % 5
-        known = [t for t in search.trials if t.figure is not None]
-        steps = [(i + 1, y) for i, y in enumerate(best_so_far(search)) if y is not None]
-        pair[0].series.append(Series(search.name, slot, [[float(i), short(y)] for i, y in steps]))
-        points = [[short(t.learning_rate), short(t.figure or 0.0)] for t in known]
-        pair[1].series.append(Series(search.name, slot, points, texts=[t.settings for t in known]))
-    return list(pairs.values())

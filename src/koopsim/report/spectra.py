@@ -43,7 +43,7 @@ def spectra(results: Sequence[Result]) -> tuple[list[RunSpectrum], list[str]]:
     """(the spectra of runs that hold a SIM's weights, what was left out and why)."""
     found, left_out, began = [], [], time.monotonic()
     seen: set[tuple[str, str]] = set()
-    for result in sorted(results, key=lambda r: str(seed_of(r))):
+    for result in results:
         folder, model = Path(result["path"]).parent, result["run"]["model"]
         if model.get("kind") != "SIMConfig" or not (folder / "checkpoint.safetensors").exists():
             continue
@@ -58,9 +58,7 @@ def spectra(results: Sequence[Result]) -> tuple[list[RunSpectrum], list[str]]:
             seen.add(key)
         except (KoopsimError, OSError, ValueError) as error:
             left_out.append(f"{folder}: {' '.join(str(error).split())}")
-    order = [id(r) for r in results]
-    places = {place_of(r): order.index(id(r)) for r in reversed(results)}
-    return sorted(found, key=lambda s: (places[s.place], slot_of(s.name))), left_out
+    return found, left_out
 
 
 def _spectrum(result: Result, folder: Path) -> RunSpectrum:
@@ -99,8 +97,8 @@ def spectrum_table(found: Sequence[RunSpectrum]) -> Table | None:
     ]  # fmt: skip
     head = ["data", "model", "were it iterated", "N", "K", "max |λ|", "near 1", "defect", "σ max"]
     note = (
-        "Of U V, of rank K in N dimensions, where the first seed with weights is shown. Defect: ‖V U − I‖ / √K, 0 for a "
-        "projector. Near 1: eigenvalues within 0.1 of it. The paper leaves U and V free, so nothing holds them there."
+        "Of U V, of rank K in N dimensions, of the first seed with weights. Defect: ‖V U − I‖ / √K, 0 for a projector. "
+        "Near 1: eigenvalues within 0.1 of it. The paper leaves U and V free, so nothing holds them there."
     )
     return Table("Spectra of the limit operators", head, rows, note, words=3)
 

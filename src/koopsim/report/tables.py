@@ -14,7 +14,7 @@ from dataclasses import dataclass
 MINUS = "−"
 LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", MINUS: "$-$", "×": r"$\times$", "…": r"\dots{}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", MINUS: "$-$", "×": r"$\times$",
     "‖": r"$\|$", "√": r"$\surd$", "λ": r"$\lambda$", "σ": r"$\sigma$",
 }  # fmt: skip
 

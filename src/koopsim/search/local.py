@@ -34,7 +34,7 @@ from koopsim.train.loop import Stopped, _stop_requests
 
 CHUNK_SECONDS = 0.25  # how often the host looks up: progress, Ctrl-C
 SAVE_SECONDS = 20.0  # between saved states; a search that ends or is stopped saves too
-STACK_ON = {"cuda": 128, "cpu": 32}  # trials in a stack unless told otherwise
+STACK_ON = {"cuda": 128, "cpu": 64}  # trials in a stack unless told otherwise
 BESIDE_ON = {"cuda": 8, "cpu": 2}
 
 

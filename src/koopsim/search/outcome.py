@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ import torch
 from koopsim.config import ImageRegressionConfig, Run, to_dict
 from koopsim.runs import RunDirectory, environment, write_json
 from koopsim.search.directory import Search, SearchDirectory
-from koopsim.search.plots import save_plots
 from koopsim.search.results import best_trial, summary
 from koopsim.search.trial import Listener, Trial
 from koopsim.tasks import Task
@@ -46,7 +46,7 @@ def conclude(
 ) -> dict[str, Any]:
     """Pictures, retraining, result.json; the result."""
     result = {"name": search.name, "backend": search.backend, **summary(trials, search.space, seconds)}
-    result["pictures"] = save_plots(trials, search.space, directory.path)
+    result["pictures"] = _pictures(search, directory, trials)
     best = best_trial(trials, search.space)
     figures = []
     for number in range(seeds):
@@ -60,6 +60,14 @@ def conclude(
     result["environment"] = environment()
     write_json(directory.result_file, result)
     return result
+
+
+def _pictures(search: Search, directory: SearchDirectory, trials: Sequence[Trial]) -> list[str]:
+    if find_spec("matplotlib") is None:  # a bare machine with a GPU: the table says it all, and can be drawn elsewhere
+        return []
+    from koopsim.search.plots import save_plots
+
+    return save_plots(trials, search.space, directory.path)
 
 
 def _retrained(

@@ -20,7 +20,7 @@ from koopsim.errors import KoopsimError
 from koopsim.tasks.augment import cut_out, moved
 from koopsim.tasks.base import Split
 
-EVALUATION_BATCH = 1000
+EVALUATION_BATCH = {"cuda": 1000, "cpu": 100}  # on a CPU small enough for its caches
 
 
 class Classification:
@@ -77,7 +77,7 @@ class Classification:
         report: Callable[[], dict[str, Tensor]] | None = getattr(model, "diagnostics", None)
         outputs, unconverged = [], 0.0
         x, _ = self.split(split)
-        for xs in x.split(EVALUATION_BATCH):
+        for xs in x.split(EVALUATION_BATCH.get(x.device.type, 1000)):
             outputs.append(model(self.inputs(xs)))
             if report is not None:
                 unconverged += float(report()["unconverged"]) * len(xs)

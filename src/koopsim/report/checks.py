@@ -1,0 +1,92 @@
+"""Whether what was read from a file is a run that every table and chart can show, and if not, why.
+
+Checked once, at the door: behind it a run has the entries below, and its figures are numbers.
+"""
+
+import math
+from typing import Any
+
+Result = dict[str, Any]
+NEEDED = {
+    "name": str, "parameters": (int, list), "metrics": list, "run": dict, "environment": dict,
+    "milliseconds_per_step": (int, float), "train_seconds": (int, float),
+}  # fmt: skip
+# What the tables take from each kind of task: (a setting of the task and its type, figures of the test).
+TASKS = {
+    "CopyMemoryConfig": ("horizon", int, ("loss", "digits_right")),
+    "ClassificationConfig": ("dataset", str, ("accuracy",)),
+    "ImageRegressionConfig": ("pictures", str, ("psnr", "psnr_std")),
+}
+
+
+def problem(result: Any) -> str | None:
+    """Why a value read from a file is not a run that can be shown; None for one that can."""
+    if not isinstance(result, dict):
+        return f"not the result of a run (a {type(result).__name__}, expected an object)"
+    missing = [key for key in NEEDED if key not in result]
+    if missing:
+        return f"not the result of a run (no {', '.join(missing)})"
+    for key, kind in NEEDED.items():
+        if not isinstance(result[key], kind) or isinstance(result[key], bool):
+            return f"not the result of a run ({key} is {_short(result[key])})"
+    task, recipe = result["run"].get("task"), result["run"].get("recipe")
+    if not isinstance(task, dict) or not isinstance(recipe, dict) or not isinstance(result["run"].get("model"), dict):
+        return "not the result of a run (its run lacks a task, a model or a recipe)"
+    if task.get("kind") not in TASKS:
+        return f"its task is of the kind {_short(task.get('kind'))}; expected one of {', '.join(TASKS)}"
+    if not all(_count(recipe.get(key)) for key in ("epochs", "batch_size")):
+        return f"its recipe has {_short(recipe.get('epochs'))} epochs of batches of {_short(recipe.get('batch_size'))}"
+    setting, kind, figures = TASKS[task["kind"]]
+    if not isinstance(task.get(setting), kind):
+        return f"the {setting} of its task is {_short(task.get(setting))}; expected {kind.__name__}"
+    return _bad_figure(result, figures) or _bad_curve(result, "train_psnr" if "psnr" in figures else "train_loss")
+
+
+def _bad_figure(result: Result, figures: tuple[str, ...]) -> str | None:
+    """A figure that is missing or not a number, where a table needs one."""
+    for key in ("train_seconds", "milliseconds_per_step"):
+        if not _finite(result[key]) or result[key] < 0:
+            return f"{key} is {_short(result[key])}; expected a number"
+    if isinstance(result["parameters"], list) and "psnr" not in figures:
+        return f"parameters is {_short(result['parameters'])}; expected a number"
+    if "psnr" in figures and not isinstance(result.get("pictures", []), list):
+        return f"pictures is {_short(result['pictures'])}; expected a list of names"
+    if "test" not in result:
+        return None
+    if not isinstance(result["test"], dict):
+        return f"its test is {_short(result['test'])}; expected figures by name"
+    for key in figures:
+        if not _finite(result["test"].get(key)):
+            return f"its test {key} is {_short(result['test'].get(key))}; expected a number"
+    return _not_numbers(result["test"], "its test")
+
+
+def _bad_curve(result: Result, figure: str) -> str | None:
+    """A line of the metrics that no curve can be drawn through."""
+    for place, line in enumerate(result["metrics"], 1):
+        if not isinstance(line, dict):
+            return f"line {place} of its metrics is {_short(line)}; expected an object"
+        for key in ("epoch", "seconds", figure):
+            if not _finite(line.get(key)):
+                return f"{key} is {_short(line.get(key))} in line {place} of its metrics; expected a number"
+        if why := _not_numbers(line, f"line {place} of its metrics"):
+            return why
+    return None
+
+
+def _not_numbers(figures: dict[str, Any], where: str) -> str | None:
+    odd = [key for key, value in figures.items() if not isinstance(value, (int, float))]
+    return f"{odd[0]} is {_short(figures[odd[0]])} in {where}; expected a number" if odd else None
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -1,0 +1,58 @@
+"""Trained models of the paper inside the package: each under a megabyte, with a card that says where it is from.
+
+    koopsim.load("cifar10/sim-single")          koopsim eval zoo:mnist/sim-two
+
+A card (cards.json) holds the configuration, the recorded figure, the commit and machine it was measured on, the licence
+of the data, and the weights' checksum, which is compared before anything is loaded. Weights are safetensors: loading
+them never executes code. `make zoo` writes both from results/.
+"""
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from koopsim.config import Run, from_dict
+from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.models import build
+from koopsim.train.loop import load as load_run
+from koopsim.train.state import load_model
+
+FOLDER = Path(__file__).parent
+PREFIX = "zoo:"
+
+
+@functools.cache
+def cards() -> dict[str, dict[str, Any]]:
+    """Every model's card, by name."""
+    return json.loads((FOLDER / "cards.json").read_text())
+
+
+def card(name: str) -> dict[str, Any]:
+    """What is known of a model: configuration, recorded figures, machine, data and its licence."""
+    name = name.removeprefix(PREFIX)
+    if name not in cards():
+        raise KoopsimError(f"The zoo has no model {name!r}." + did_you_mean(name, cards()))
+    return cards()[name]
+
+
+def run_of_card(name: str) -> Run:
+    """The configuration a model was trained with."""
+    return from_dict(Run, card(name)["run"], f"card of {name}")
+
+
+def load(what: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+    """A trained model in eval mode: of the zoo by its name ("cifar10/sim-single"), or of a run directory."""
+    name = str(what).removeprefix(PREFIX)
+    if Path(what).is_dir() or (name not in cards() and not str(what).startswith(PREFIX)):
+        return load_run(what, device)
+    file = FOLDER / card(name)["file"]
+    if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != card(name)["sha256"]:
+        raise KoopsimError(f"The weights of {name} in {file} are missing or damaged; install koopsim again.")
+    model = build(run_of_card(name).model)
+    load_model(file, model)
+    return model.to(device).eval()
