@@ -29,8 +29,11 @@ def test_the_file_of_the_docs_is_a_search_space():
 def test_the_options_of_the_docs_exist():
     from koopsim.cli.tune import Options
 
-    known = {f"--{name.replace('_', '-')}" for name in Options.__dataclass_fields__}
+    known = {"--help"} | {f"--{name.replace('_', '-')}" for name in Options.__dataclass_fields__}
     named = {
-        o for line in TEXT.splitlines() if "ray start" not in line for o in re.findall(r"(?<![\w-])--[a-z-]+", line)
+        o
+        for line in TEXT.splitlines()
+        if "ray start" not in line
+        for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)
     }
     assert named <= known, named - known

@@ -64,6 +64,7 @@ def show(table) -> None:
     """The table on the terminal: as many of its columns as fit, for they stand in order of weight."""
     from rich import box
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table as RichTable
 
     console = Console()
@@ -78,5 +79,5 @@ def show(table) -> None:
     for i, column in enumerate(table.head[:count]):
         shown.add_column(column, justify="left" if i < table.words else "right", no_wrap=True)
     for row in table.rows:
-        shown.add_row(*row[:count])
+        shown.add_row(*map(escape, row[:count]))
     console.print(shown)

@@ -44,8 +44,24 @@ class Report:
     left_out: list[str]
 
 
-def build_report(found: Findings, out: Path) -> Report:
-    """Write the report of `found` into the folder `out`."""
+@dataclass(frozen=True)
+class Content:
+    """What a report says, before it is written anywhere."""
+
+    found: Findings
+    faster: list[Ratio]
+    planes: list[RunSpectrum]
+    pairs: list[Comparison]
+    tables: dict[str, Table]
+    left_out: list[str]
+
+    def page(self) -> str:
+        """index.html"""
+        return page(_sections(self), _cards(self.found, self.faster), self.found)
+
+
+def compose(found: Findings) -> Content:
+    """Everything of `found` that can be shown, in the order of the paper."""
     found = replace(found, runs=in_order(found.runs))
     planes, no_spectra = spectra(found.runs)
     pairs, no_pictures = comparisons(found.runs)
@@ -56,21 +72,25 @@ def build_report(found: Findings, out: Path) -> Report:
         "searches": search_table(found.searches), "runs": runs_table(found.runs),
     }  # fmt: skip
     tables = {name: table for name, table in given.items() if table is not None}
-    left_out = [*found.skipped, *no_spectra, *no_pictures]
-    text = page(_sections(found, tables, faster, planes, pairs, left_out), _cards(found, faster), found)
-    files = [out / "index.html"]
+    return Content(found, faster, planes, pairs, tables, [*found.skipped, *no_spectra, *no_pictures])
+
+
+def build_report(found: Findings, out: Path) -> Report:
+    """Write the report of `found` into the folder `out`: index.html first."""
+    content = compose(found)
+    texts = {"index.html": content.page()}
+    for name, table in content.tables.items():
+        texts |= {f"{name}.md": table.markdown(), f"{name}.csv": table.csv(), f"{name}.tex": table.latex()}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(files[0], text.encode())
-        for name, table in tables.items():
-            for form, content in (("md", table.markdown()), ("csv", table.csv()), ("tex", table.latex())):
-                files.append(out / f"{name}.{form}")
-                write_atomically(files[-1], (content.rstrip("\n") + "\n").encode())
-        files += figure3(found.runs, out) + learning_curves(found.runs, out)
-        files += speed_figure(faster, out) + spectrum_figure(planes, out) + _figure4(pairs, out)
+        for name, text in texts.items():
+            write_atomically(out / name, (text.rstrip("\n") + "\n").encode())
+        runs = content.found.runs
+        figures = figure3(runs, out) + learning_curves(runs, out) + speed_figure(content.faster, out)
+        figures += spectrum_figure(content.planes, out) + _figure4(content.pairs, out)
     except OSError as error:
         raise KoopsimError(f"Cannot write into {out}: {error.strerror}.") from error
-    return Report(files, tables, left_out)
+    return Report([*(out / name for name in texts), *figures], content.tables, content.left_out)
 
 
 def _figure4(pairs: list[Comparison], out: Path) -> list[Path]:
@@ -86,18 +106,12 @@ def _figure4(pairs: list[Comparison], out: Path) -> list[Path]:
     return [figure4(rows, out / f"figure4.{form}", psnrs) for form in ("png", "svg")]
 
 
-def _sections(
-    found: Findings,
-    tables: dict[str, Table],
-    faster: list[Ratio],
-    planes: list[RunSpectrum],
-    pairs: list[Comparison],
-    left_out: list[str],
-) -> list[Section]:
+def _sections(content: Content) -> list[Section]:
     """What there is to show, in the order of the paper, then what stands behind it."""
+    found, tables, faster, planes = content.found, content.tables, content.faster, content.planes
     parts = [Section(name, PAPER[name], table_html(tables[name], name)) for name in PAPER if name in tables]
-    if pairs:
-        shown, missing = compares_html(pairs)
+    if content.pairs:
+        shown, missing = compares_html(content.pairs)
         said = (
             "Drag across a picture: the truth on the left, the model on the right. Of pictures wider than "
             f"{SMALL} pixels only the test pixels are shown, which no model has seen."
@@ -124,9 +138,9 @@ def _sections(
         parts.append(Section("measurements", "Measurements", folded))
     if found.runs:
         parts.append(Section("runs", "Every run", table_html(tables["runs"], "runs")))
-    if left_out:
+    if content.left_out:
         said = "<p>What could not be read or shown, and why.</p>"
-        parts.append(Section("left-out", "Left out", said + list_html(left_out)))
+        parts.append(Section("left-out", "Left out", said + list_html(content.left_out)))
     return parts
 
 

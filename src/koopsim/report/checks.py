@@ -3,10 +3,10 @@
 Checked once, at the door: behind it a run has the entries below, and its figures are numbers.
 """
 
-import math
 from typing import Any
 
 Result = dict[str, Any]
+LARGEST = 1e300  # anything real is smaller; a whole number in JSON may be larger than a float can be
 NEEDED = {
     "name": str, "parameters": (int, list), "metrics": list, "run": dict, "environment": dict,
     "milliseconds_per_step": (int, float), "train_seconds": (int, float),
@@ -37,7 +37,7 @@ def problem(result: Any) -> str | None:
     if not all(_count(recipe.get(key)) for key in ("epochs", "batch_size")):
         return f"its recipe has {_short(recipe.get('epochs'))} epochs of batches of {_short(recipe.get('batch_size'))}"
     setting, kind, figures = TASKS[task["kind"]]
-    if not isinstance(task.get(setting), kind):
+    if not isinstance(task.get(setting), kind) or (kind is int and not _count(task[setting])):
         return f"the {setting} of its task is {_short(task.get(setting))}; expected {kind.__name__}"
     return _bad_figure(result, figures) or _bad_curve(result, "train_psnr" if "psnr" in figures else "train_loss")
 
@@ -80,11 +80,11 @@ def _not_numbers(figures: dict[str, Any], where: str) -> str | None:
 
 
 def _finite(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def _count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < LARGEST
 
 
 def _short(value: Any) -> str:

@@ -76,6 +76,7 @@ def _read(file: Path, found: Findings) -> None:
             found.searches.append(search_of_directory(file.parent))
             return
         data = json.loads(file.read_text())
+        json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair can be read, but not written
         if isinstance(data, dict) and _is_search(data):
             found.searches.append(search_of_json(data, file))
         elif isinstance(data, dict) and _is_measurement(data):

@@ -67,7 +67,8 @@ def _add(result: Result, found: dict[tuple[str, str], Comparison]) -> None:
     if not weights and not kept:
         return  # a result without weights or drawings is a number, and no fault
     run = from_dict(Run, result["run"], str(path))
-    assert isinstance(run.task, ImageRegressionConfig)
+    if not isinstance(run.task, ImageRegressionConfig):
+        raise KoopsimError(f"its task is a {type(run.task).__name__}")
     truths = picture_set(run.task.pictures, run.task.size, run.task.count, run.task.seed)
     drawn = {name: _pixels(file) for name, file in kept.items()} if kept else _drawn(path.parent, run, truths.names)
     for name, values in list(drawn.items())[:PICTURES]:

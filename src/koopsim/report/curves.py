@@ -24,9 +24,9 @@ def curve_charts(results: Sequence[Result]) -> list[Chart]:
 def _empty(result: Result) -> Chart:
     pictures = result["run"]["task"]["kind"] == "ImageRegressionConfig"
     figure = "PSNR of training pixels, dB" if pictures else "training loss"
-    floor = result.get("test", {}).get("memoryless_loss")
+    floor = result.get("test", {}).get("memoryless_loss", 0.0)
     x, y = (Axis(1, log=True), Axis(0, whole=True)), Axis(2, log=not pictures)
-    rule = (floor, "without memory") if floor else None
+    rule = (floor, "without memory") if 0 < floor < 1e300 else None
     return Chart(place_of(result), ("epoch", "seconds", figure), x, y, "line", switches=True, rule=rule)
 
 

@@ -42,7 +42,7 @@ def image_table(results: Sequence[Result]) -> Table | None:
 
 def image_runs(results: Sequence[Result]) -> list[Result]:
     """The runs of image regression that were judged on test pixels."""
-    return [r for r in results if r["name"] in NAMES and "psnr" in r.get("test", {})]
+    return [r for r in results if r["name"] in NAMES and "psnr" in r.get("test", {}) and "pictures" in r["run"]["task"]]
 
 
 def set_of(result: Result) -> str:

@@ -126,13 +126,16 @@ def _subject(run: dict[str, Any]) -> str:
 
 
 def _rate(value: Any) -> float:
-    return float(value)
+    rate = float(value)
+    if not 0 < rate < math.inf:
+        raise KoopsimError(f"a trial's learning rate is {value}; expected a positive number")
+    return rate
 
 
 def _figure(value: Any) -> float | None:
     """A number, or None for what is missing, empty, infinite or not a number."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None

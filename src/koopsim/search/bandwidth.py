@@ -10,6 +10,7 @@ as a number. For psi on bare coordinates (RFF only) it is the picture's size, fa
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import torch
@@ -30,9 +31,8 @@ def median_bandwidth(model: nn.Module, x: Tensor, seed: int = 0) -> float:
     """The median distance between the points mu(x); x is a batch as the model sees it."""
     if not isinstance(model, SIM):
         raise KoopsimError(f"{type(model).__name__} has no lift; the median bandwidth is for SIMs with features.")
-    was_training = model.training
-    points = model.eval().mu(x).flatten(0, -2).double()
-    model.train(was_training)
+    lift = copy.deepcopy(model.mu).train()  # BatchNorm by the batch: the running averages have seen nothing yet
+    points = lift(x).flatten(0, -2).double()
     keep = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))[:POINTS]
     distances = torch.pdist(points[keep.to(points.device)].cpu())
     apart = distances[distances > 1e-9 * (distances.max() if len(distances) else 1)]
