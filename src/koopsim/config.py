@@ -191,9 +191,8 @@ class FourierNetworkConfig:
     outputs: int = 3
 
     def __post_init__(self) -> None:
-        _require(
-            self.features >= 2 and self.features % 2 == 0, f"The number of features is {self.features}; it must be even."
-        )
+        even = self.features >= 2 and self.features % 2 == 0
+        _require(even, f"The number of features is {self.features}; it must be even.")
         _require(self.sigma > 0, f"sigma is {self.sigma}; it must be positive.")
         for name in ("inputs", "width", "layers", "outputs"):
             _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
