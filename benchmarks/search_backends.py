@@ -1,6 +1,6 @@
 """Trials per minute of the two backends on one machine: the same search, stacked in one process and on Ray.
 
-    python benchmarks/search_backends.py --trials 24 --out results/cpu/search-backends.json
+    python benchmarks/search_backends.py --out results/cpu/search-backends.json
 
 Each backend runs in a fresh process and is timed from its start to its last trial, Ray's start included: that is what a
 user waits for. `--horizon` and `--train` are those of copy memory; the model is the paper's (17,294 parameters).
@@ -52,12 +52,12 @@ def one(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", default="copy/sim-single")
-    parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--horizon", type=int, default=20)
-    parser.add_argument("--train", type=int, default=200)
+    parser.add_argument("--train", type=int, default=100)
     parser.add_argument("--max-t", type=int, default=4)
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1])
+    parser.add_argument("--cores", type=int, default=1, help="threads of the local backend; Ray takes all cores")
     parser.add_argument("--backends", nargs="+", default=["local", "ray"])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)

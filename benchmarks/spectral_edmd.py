@@ -13,6 +13,7 @@ import argparse
 import os
 import time
 import warnings
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,27 +27,29 @@ MOST_PYDMD = 3  # rounds: its largest fit takes most of a minute
 SIZES = ((2, 8, 20_000), (4, 4, 50_000), (6, 3, 100_000), (5, 6, 50_000))
 
 
-def rounds(contenders: dict, repeats: int) -> dict[str, list[float]]:
-    """Seconds of each contender in each round. They take turns, so that a busy machine is busy for all of them;
-    the first round warms up and does not count."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for i in range(repeats + 1):
+Times = dict[str, list[tuple[float, float]]]  # (wall clock, processor) seconds by round
+
+
+def rounds(contenders: Mapping[str, Callable[[], object]], repeats: int) -> Times:
+    """Time each contender in each round. They take turns, so that a busy machine is busy for all of them."""
+    times: Times = {name: [] for name in contenders}
+    for _ in range(repeats):
         for name, work in contenders.items():
-            start = time.perf_counter()
+            wall, processor = time.perf_counter(), time.process_time()
             work()
-            if i:
-                times[name].append(time.perf_counter() - start)
+            times[name].append((time.perf_counter() - wall, time.process_time() - processor))
     return times
 
 
-def compared(times: dict[str, list[float]]) -> dict:
-    """The best time of each, and where there are two the median, smallest and largest ratio by round."""
-    if len(times) == 1:
-        return {name: min(seconds) for name, seconds in times.items()}
-    (ours, a), (theirs, b) = times.items()
-    ratios = [x / y for x, y in zip(a, b, strict=True)]
-    name = f"{ours} / {theirs}"
-    return {ours: min(a), theirs: min(b), name: median(ratios), f"{name}, range": [min(ratios), max(ratios)]}
+def compared(times: Times) -> dict:
+    """The best time of each; where there are two, the median of the ratios by round, their range, and the same median
+    of processor time, which does not count waiting for a busy core."""
+    row: dict = {name: min(wall for wall, _ in seconds) for name, seconds in times.items()}
+    if len(times) == 2:
+        name = " / ".join(times)
+        wall, processor = ([a[i] / b[i] for a, b in zip(*times.values(), strict=True)] for i in (0, 1))
+        row |= {name: median(wall), f"{name}, range": [min(wall), max(wall)], f"{name}, processor": median(processor)}
+    return row
 
 
 def ours(X, Y, degree):
@@ -86,6 +89,12 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(0)
     rows = []
+    peers = {p for p in ("deeptime", "pydmd") if find_spec(p)}
+    tiny = rng.uniform(-1, 1, (50, 2))
+    for work in (ours, deeptime if "deeptime" in peers else ours):
+        work(tiny, 0.5 * tiny, 1)  # imports are no part of a fit
+    for work in (identity, pydmd if "pydmd" in peers else identity):
+        work(tiny, 0.5 * tiny)
     for d, degree, m in SIZES:
         from koopsim.spectral import Monomials
 
@@ -93,7 +102,6 @@ def main() -> None:
         Y = np.tanh(X @ rng.standard_normal((d, d)) * 0.4)
         basis = Monomials(degree).fit(X)
         row = {"states": d, "degree": degree, "samples": m, "observables": len(basis.terms_)}
-        peers = {p for p in ("deeptime", "pydmd") if find_spec(p)}
         work = {"koopsim": lambda X=X, Y=Y, k=degree: ours(X, Y, k)}
         if "deeptime" in peers:
             work["deeptime"] = lambda X=X, Y=Y, k=degree: deeptime(X, Y, k)

@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
     "errors", "config", "presets", "runs", "datasets", "pictures", "nn", "implicit", "models", "spectral", "tasks",
-    "train", "search", "zoo", "bridge", "report", "reproduce", "cli",
+    "train", "search", "zoo", "export", "bridge", "report", "reproduce", "bench", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

@@ -1,5 +1,7 @@
 """Verdicts on hidden iterations whose behaviour is known, against what the iteration really does."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -74,16 +76,68 @@ def test_a_cell_that_settles_for_some_inputs_only():
 
 def test_trajectories_feed_edmd():
     cell = Affine(3, 2, 0.8)
-    seen = observe(DEQ(cell), inputs(6, 2), steps=30, starts=3)
+    seen = observe(DEQ(cell), inputs(6, 2), steps=20, starts=3)
     z, x = seen.trajectories()
     assert len(z) == len(x) == 18
-    assert z[0].shape == (31, 3)
+    assert z[0].shape == (21, 3)
     assert x[0].shape == (2,)
     model = seen.koopman(Monomials(1), dims=None, rtol=None)
     expected = np.sort(np.abs([1, 1, 1, *np.linalg.eigvals(cell.W.detach().numpy())]))
     assert np.allclose(np.sort(np.abs(model.eigenvalues_)), expected, atol=1e-6)
     assert model.verdict().case == "fixed-point"
     assert seen.koopman(Monomials(1), dims=2).n_features_in_ == 2
+
+
+def test_trajectories_end_where_nothing_moves():
+    calls = []
+
+    def cell(z, x):
+        calls.append(len(z))
+        return (0.5 * z).round(decimals=3) + x.round(decimals=3)
+
+    x = inputs(2, 2)
+    seen = observe(cell, x, steps=400, starts=1)
+    assert seen.states.shape == (2, 1, 401, 2)
+    assert len(calls) < 150  # at rest, it is not evaluated 400 times
+    (first, second), _ = seen.trajectories()
+    for t, whole, u in zip((first, second), seen.states[:, 0], x.numpy(), strict=True):
+        assert len(t) < 40
+        assert np.array_equal(t[-1], t[-2])
+        assert not np.array_equal(t[-2], t[-3])
+        z, states = np.zeros(2), [np.zeros(2)]
+        for _ in range(400):
+            z = (0.5 * z).round(3) + u.round(3)
+            states.append(z)
+        assert np.allclose(whole, states, atol=1e-12)
+
+
+def test_inputs_in_pieces_are_observed_alike(monkeypatch):
+    cell, x, told = Affine(4, 3, 0.9, torch.tanh), inputs(5, 3), []
+    whole = observe(DEQ(cell), x, steps=60)
+    monkeypatch.setattr(sys.modules["koopsim.bridge.observe"], "AT_ONCE", 2 * 2 * 4)  # the function has its name
+    pieces = observe(DEQ(cell), x, steps=60, progress=lambda done, total: told.append((done, total)))
+    assert told == [(2, 5), (4, 5), (5, 5)]
+    assert pieces.cases == whole.cases
+    assert np.allclose(pieces.states, whole.states, rtol=1e-10, atol=1e-13)
+    assert torch.equal(pieces.plain.steps, whole.plain.steps)
+    assert pieces.solver is not None
+    assert pieces.solver.steps.shape == (5,)
+    linearise(cell, x, progress=lambda done, total: told.append((done, total)))
+    assert told[3:] == [(i, 5) for i in range(1, 6)]
+
+
+def test_principal_directions_by_lanczos_are_those_of_the_whole(monkeypatch):
+    from koopsim.bridge.principal import principal
+
+    rng = np.random.default_rng(0)
+    samples = rng.standard_normal((300, 6)) * [9, 7, 5, 3, 1, 0.1] @ rng.standard_normal((6, 200)) + 5
+    for centred in (True, False):
+        mean, P = principal(samples, 4, centred)
+        monkeypatch.setattr("koopsim.bridge.principal.LARGE", 20)
+        same, Q = principal(samples, 4, centred)
+        monkeypatch.undo()
+        assert np.array_equal(mean, same)
+        assert np.allclose(np.abs(P.T @ Q), np.eye(4), atol=1e-8)
 
 
 def test_a_diverging_run_can_still_be_fitted():

@@ -165,6 +165,15 @@ def test_deq_run(runs, tmp_path, capsys):
     assert all(word in out for word in ("agreement", "df/dz at z*", "plain iteration", "Over all inputs"))
 
 
+def test_one_input_of_a_deq(runs, capsys, monkeypatch):
+    """The input's only direction is then zero; and progress goes to standard error, not between the figures."""
+    monkeypatch.setattr("koopsim.cli.spectrum.SECONDS_A_LINE", -1)
+    assert main(["spectrum", str(runs / "deq"), "--inputs", "1", "--steps", "40", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["inputs"] == 1
+    assert err.splitlines() == ["observing  1 of 1 inputs", "linearising  1 of 1 inputs"]
+
+
 def test_refusals(tmp_path, capsys, runs):
     def file(name, array):
         np.save(tmp_path / name, array)
@@ -196,6 +205,7 @@ def test_refusals(tmp_path, capsys, runs):
         assert words in refused(capsys, tmp_path / "bad.csv")
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00\x01")
     assert "cannot be read" in refused(capsys, tmp_path / "bytes.csv")
+    assert "--inputs is 0" in refused(capsys, runs / "deq", "--inputs", "0")
     (tmp_path / "run").mkdir()
     assert "not a run directory" in refused(capsys, tmp_path / "run")
     blocked = tmp_path / "blocked"

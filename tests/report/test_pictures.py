@@ -1,34 +1,38 @@
+from made_runs import made
+
 from koopsim.report.pictures import image_table
 
 
 def result(name, pictures, psnr, **more):
-    return {
-        "name": name,
-        "test": {"psnr": psnr, "psnr_std": 1.5},
-        "pictures": ["a", "b"],
-        "milliseconds_per_step": 4.0,
-        "run": {"task": {"pictures": f"somewhere/{pictures}"}},
-        **more,
-    }
+    found = made(name, psnr=psnr, psnr_std=1.5) | more
+    found["run"]["task"]["pictures"] = f"somewhere/{pictures}"
+    return found | {"milliseconds_per_step": 4.0}
 
 
-def test_models_are_rows_and_sets_are_columns():
+def test_a_row_a_set_and_model_the_paper_beside_it():
     table = image_table(
         [
             result("image/sim-rff", "text16", 27.0),
             result("image/sim-rff", "natural16", 25.0),
             result("image/tancik", "elsewhere", 24.5, set="natural16"),
-            result("copy/deq", "natural16", 1.0),
+            made("copy/deq"),
         ]
     )
     assert table is not None
-    assert list(table.head[1:3]) == ["natural16", "text16"]
-    assert [row[0] for row in table.rows] == ["SIM (RFF only)", "Tancik et al."]
-    assert table.rows[0][1:] == ["25.00 ± 1.50", "27.00 ± 1.50", "25.19 ± 3.92", "27.69 ± 1.63", "2.00"]
-    assert table.rows[1][1:3] == ["24.50 ± 1.50", "-"]
-    assert "| SIM (RFF only) | 25.00" in table.markdown()
+    assert table.rows == [
+        ["natural16", "SIM (RFF only)", "25.00 ± 1.50", "25.19 ± 3.92", "−0.19", "2", "2.00"],
+        ["natural16", "Tancik et al.", "24.50 ± 1.50", "-", "-", "2", "2.00"],
+        ["text16", "SIM (RFF only)", "27.00 ± 1.50", "27.69 ± 1.63", "−0.69", "2", "2.00"],
+    ]
+    assert "| natural16 | SIM (RFF only) | 25.00" in table.markdown()
+
+
+def test_small_pictures_are_not_compared_with_the_paper():
+    table = image_table([made("image/sim-rff", scale="smoke")])
+    assert table is not None
+    assert table.rows[0][:4] == ["photographs at 64", "SIM (RFF only)", "25.00 ± 1.50", "-"]
 
 
 def test_without_pictures_there_is_no_table():
     assert image_table([]) is None
-    assert image_table([{"name": "copy/deq", "test": {"loss": 1.0}}]) is None
+    assert image_table([made("copy/deq")]) is None

@@ -1,47 +1,53 @@
+"""koopsim report from the command line."""
+
 import json
 
 import pytest
+from made_runs import made, made_search
 
 from koopsim.cli import main
-from koopsim.report import collect, copy_memory_table
-from koopsim.report.tables import spread
-
-
-def result(name="copy/sim-single", loss=1e-9, seed=0, horizon=500):
-    return {
-        "name": name,
-        "parameters": 17_294,
-        "test": {"loss": loss, "digits_right": 1.0, "sequences_right": 1.0, "memoryless_loss": 0.04},
-        "milliseconds_per_step": 0.5,
-        "train_seconds": 60.0,
-        "metrics": [{"epoch": e, "step": 10 * e, "seconds": 2.0 * e, "train_loss": 10.0**-e} for e in (1, 2, 3)],
-        "run": {"task": {"horizon": horizon}, "recipe": {"batch_size": 1}, "seed": seed},
-        "environment": {"gpu": None, "cpu": "a chip"},
-    }
+from koopsim.cli.report import ON_TERMINAL, show
+from koopsim.report import Findings, classification_table, collect, copy_memory_table
+from koopsim.report.build import compose
+from koopsim.report.curves import MOST_POINTS, curve_charts, thinned
 
 
 @pytest.fixture
 def folder(tmp_path):
     for i, loss in enumerate((1e-9, 3e-9)):
-        (tmp_path / f"single-{i}.json").write_text(json.dumps(result(loss=loss, seed=i)))
+        (tmp_path / f"single-{i}.json").write_text(json.dumps(made(loss=loss, seed=i)))
     run = tmp_path / "deq"
     run.mkdir()
-    (run / "result.json").write_text(json.dumps(result("copy/deq", 2e-9)))
+    (run / "result.json").write_text(json.dumps(made("copy/deq", loss=2e-9)))
     (run / "config.json").write_text("{}")
+    (tmp_path / "search.kept.json").write_text(json.dumps(made_search(0.1, 0.2)))
     return tmp_path
 
 
-def test_published_stands_beside_ours(folder):
+def test_published_stands_beside_ours_with_the_difference(folder):
     results, skipped = collect([folder])
     table = copy_memory_table(results)
     assert skipped == []
     assert table is not None
+    assert list(table.head[3:6]) == ["test loss", "paper", "diff"]
     rows = {row[0]: row for row in table.rows}
-    assert rows["SIM (single)"][3:5] == ["2.00e-09 ± 1.41e-09 (n=2)", "7.03e-09"]
-    assert rows["DEQ"][3:5] == ["2.00e-09", "2.24e-09"]
+    assert rows["SIM (single)"][3:6] == ["2.00e-09 ± 1.41e-09 (n=2)", "7.03e-09", "−5.0e-09"]
+    assert rows["DEQ"][3:6] == ["2.00e-09", "2.24e-09", "−2.4e-10"]
     assert "0.0400 at T = 500" in table.note
     assert table.markdown().count("\n") == 5
-    assert table.csv().startswith('"model",')
+
+
+def test_only_the_papers_recipe_and_size_stand_beside_the_paper():
+    runs = [made("cifar10/sim-single", seed=s, accuracy=0.79 + 0.01 * s) for s in range(2)]
+    small = made("svhn/sim-single")
+    small["run"]["task"]["train"] = 100
+    table = classification_table([*runs, made("cifar10/sim-single:best", accuracy=0.87), small])
+    assert table is not None
+    shown = {(row[0], row[1]): row[3:6] for row in table.rows}
+    assert shown["CIFAR-10", "SIM (single)"] == ["79.50 ± 0.71 (n=2)", "79.4 ± 0.2", "+0.10"]
+    assert shown["CIFAR-10", "SIM (single) best"] == ["87.00", "-", "-"]
+    assert shown["SVHN", "SIM (single)"] == ["75.00", "-", "-"]
+    assert copy_memory_table([made(horizon=500), made("copy/deq", scale="smoke")]).rows[0][4] == "-"  # pyright: ignore
 
 
 def test_broken_and_unfinished_runs_are_listed_not_fatal(folder, capsys):
@@ -49,13 +55,46 @@ def test_broken_and_unfinished_runs_are_listed_not_fatal(folder, capsys):
     (folder / "other.json").write_text("[1]")
     (folder / "going").mkdir()
     (folder / "going" / "config.json").write_text("{}")
-    assert main(["report", str(folder), "--out", str(folder / "out"), "--json"]) == 0
+    out = folder / "out"
+    assert main(["report", str(folder), "--out", str(out), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert said["runs"] == 3
+    assert (said["runs"], said["searches"]) == (3, 1)
     assert len(said["skipped"]) == 3
-    assert any("unfinished" in line for line in said["skipped"])
-    for file in said["files"]:
-        assert (folder / "out" / file.split("/")[-1]).stat().st_size > 100
+    assert said["page"] == str(out / "index.html")
+    names = {file.split("/")[-1] for file in said["files"]}
+    assert names == {path.name for path in out.iterdir()}
+    assert {f"table1.{form}" for form in ("md", "csv", "tex")} <= names
+    assert {"index.html", "figure3.svg", "figure3.png", "speed.svg", "searches.tex", "runs.md"} <= names
+    for file in out.iterdir():
+        assert file.stat().st_size > 100
+    assert (out / "table1.md").read_text().startswith("| model |")
+
+
+@pytest.mark.parametrize("width", [80, 100, 200])
+def test_terminal_tables_fit(capsys, monkeypatch, width):
+    runs = [made(loss=loss, seed=i) for i, loss in enumerate((1e-9, 3e-9))]
+    runs += [made("copy/deq"), *(made("cifar10/mondeq-multi", seed=s, accuracy=0.7 + s / 50) for s in range(3))]
+    content = compose(Findings([run | {"path": "result.json"} for run in runs]))
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name in ON_TERMINAL:
+        if name in content.tables:
+            show(content.tables[name])
+    said = capsys.readouterr().out
+    assert max(map(len, said.split("\n"))) <= width
+    assert "…" not in said
+    assert "2.00e-09 ± 1.41e-09 (n=2)" in said
+    assert "72.00 ± 2.00 (n=3)  72.0 ± 0.3  +0.00" in said
+    assert ("Not shown here" in said) == (width < 200)
+
+
+def test_it_says_what_it_wrote(folder, capsys):
+    (folder / "bad.json").write_text("{")
+    assert main(["report", str(folder), "--out", str(folder / "out")]) == 0
+    said = capsys.readouterr()
+    assert f"3 runs and 1 searches, on one page: {folder / 'out' / 'index.html'}" in said.out
+    assert "table1.md/csv/tex" in said.out
+    assert "figure3.png/svg" in said.out
+    assert f"skipped {folder / 'bad.json'}: Expecting" in said.err
 
 
 def test_nothing_to_report_is_an_error(tmp_path, capsys):
@@ -64,6 +103,24 @@ def test_nothing_to_report_is_an_error(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_spread():
-    assert spread([1.5], ".1f") == "1.5"
-    assert spread([1.0, 3.0], ".1f") == "2.0 ± 1.4 (n=2)"
+def test_a_folder_that_cannot_be_written_is_said(folder, capsys):
+    (folder / "file").write_text("")
+    assert main(["report", str(folder / "deq"), "--out", str(folder / "file" / "out")]) == 2
+    assert "Cannot write into" in capsys.readouterr().err
+
+
+def test_curves_keep_their_ends_and_their_order():
+    lines = list(range(5 * MOST_POINTS + 3))
+    kept = thinned(lines)
+    assert len(kept) == MOST_POINTS
+    assert (kept[0], kept[-1]) == (lines[0], lines[-1])
+    assert list(kept) == sorted(set(kept))
+    assert thinned([1, 2]) == [1, 2]
+
+
+def test_a_curve_is_what_the_run_wrote():
+    (chart,) = curve_charts([made(), made("copy/deq")])
+    assert chart.title == "Copy memory, T = 500"
+    assert chart.rule == (0.04, "without memory")
+    assert [s.name for s in chart.series] == ["SIM (single)", "DEQ"]
+    assert chart.series[0].points == [[1, 2.0, 0.1], [2, 4.0, 0.01], [3, 6.0, 0.001]]

@@ -69,11 +69,35 @@ def test_few_slots_come_to_good_ends_too(tmp_path):
 
 
 def test_side_by_side_finds_what_the_stack_finds(tmp_path):
-    stacked = begin(tmp_path / "a", tiny_search(engine="stacked", at_once=3)).run()
-    beside = begin(tmp_path / "b", tiny_search(engine="separate", at_once=3)).run()
+    stacked = begin(tmp_path / "a", tiny_search(batches=(16,), engine="stacked", at_once=3)).run()
+    beside = begin(tmp_path / "b", tiny_search(batches=(16,), engine="separate", at_once=3)).run()
     assert [(t.status, t.t) for t in stacked] == [(t.status, t.t) for t in beside]
     for a, b in zip(stacked, beside, strict=True):
         assert a.last("loss") == pytest.approx(b.last("loss"), rel=1e-6)
+
+
+def test_side_by_side_no_more_than_asked_for_train_at_a_time(tmp_path):
+    most, groups = 0, 0
+
+    def watch(event):
+        nonlocal most, groups
+        running = [t for t in event["trials"] if t.status == "running"]
+        most, groups = max(most, len(running)), max(groups, len({t.run.recipe.batch_size for t in running}))
+
+    search = tiny_search(trials=12, batches=(8, 12, 16), engine="separate", at_once=4)
+    trials = begin(tmp_path, search, listen=watch).run()
+    assert most == 4
+    assert groups == 3  # every group has its share
+    assert all(t.over and t.curve for t in trials)
+
+
+def test_more_shapes_than_room(tmp_path):
+    search = tiny_search("image/sim-single", trials=6, batches=(256,))
+    space = replace(search.space, metric="psnr", mode="max", max_t=2)
+    space = replace(space, parameters=space.parameters | {"model.lift.width": Choice((8, 10, 12, 14, 16))})
+    base = replace(search.base, precision="float32")
+    trials = begin(tmp_path, replace(search, base=base, space=space, at_once=2)).run()
+    assert all(t.over and t.curve for t in trials)
 
 
 class Killed(BaseException):

@@ -132,11 +132,20 @@ def test_what_can_share_a_stack():
     run = tiny_run("copy/sim-two")
     same = [{"recipe.learning_rate": 0.3}, {"recipe.epochs": 9}, {"recipe.schedule": "step"}]
     same += [{"model.fourier.bandwidth": 7.0}, {"seed": 5}]
-    other = [{"recipe.batch_size": 3}, {"model.lift_dim": 16}, {"recipe.clip_norm": 0.1}, {"precision": "float32"}]
+    other = [
+        {"recipe.weight_decay": 0.1},
+        {"recipe.batch_size": 3},
+        {"model.lift_dim": 16},
+        {"recipe.clip_norm": 0.1},
+        {"precision": "float32"},
+    ]
     assert all(stack_key(with_values(run, change)) == stack_key(run) for change in same)
     assert all(stack_key(with_values(run, change)) != stack_key(run) for change in other)
+    decaying = [stack_key(with_values(run, {"recipe.weight_decay": d})) for d in (0.1, 0.2)]
+    assert decaying[0] == decaying[1]
     assert stackable(run)
     assert not stackable(replace(run, recipe=replace(run.recipe, average=0.9)))
+    assert not stackable(tiny_run("image/sim-single"))
 
 
 @pytest.mark.cuda

@@ -192,6 +192,17 @@ def test_inputs_are_held_fixed():
         model.predict(X)
 
 
+def test_an_observable_that_is_zero_changes_nothing():
+    """One input seen once, centred, is such an observable; it has no size to be judged in units of."""
+    Y = 0.5 * X + [1.0, -2.0]
+    verdict = EDMD(Monomials(1)).fit((X, Y)).verdict()
+    with_zero = EDMD(Monomials(1)).fit((X, Y), inputs=np.zeros((len(X), 1))).verdict()
+    assert with_zero.case == verdict.case == "fixed-point"
+    np.testing.assert_allclose(with_zero.point, [1, 2, -4, 0], atol=1e-8)
+    still = EDMD(Monomials(1)).fit((X, 0.5 * X), inputs=np.zeros((len(X), 1))).verdict()
+    assert still.case == "origin"
+
+
 @pytest.mark.parametrize("dictionary", [RandomFourier(60, 1.5), Nystrom(60), Nystrom(40, 1.0)])
 def test_kernel_dictionaries_forecast(dictionary):
     step = lambda z: np.tanh(z @ (0.8 * TURN).T)  # noqa: E731

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -27,6 +28,8 @@ Cell = Callable[[Tensor, Any], Tensor]
 Solvable = DEQ | TransformerDEQ | MonDEQ
 Implicit = Solvable | Cell
 Some = TypeVar("Some")
+Progress = Callable[[int, int], None]  # (inputs done, inputs in all)
+AT_REST = 16 * float(np.finfo(np.float64).eps)
 
 
 def hidden_map(deq: Implicit, x: Tensor) -> tuple[Map, Tensor]:
@@ -60,11 +63,17 @@ def starts_around(deq: Implicit, x: Tensor, starts: int, spread: float, seed: in
 
 
 def iterate(f: Map, z: Tensor, steps: int) -> NDArray[Any]:
-    """z_0, f(z_0), ...: (samples, steps + 1, state size)."""
-    states = [z]
-    for _ in range(steps):
-        states.append(f(states[-1]))
-    return torch.stack(states, dim=1).flatten(2).double().cpu().numpy()
+    """z_0, f(z_0), ...: (samples, steps + 1, state size). Once all samples are at rest the last state is repeated."""
+    states = np.empty((len(z), steps + 1, z[0].numel()))
+    states[:, 0] = z.flatten(1).double().cpu().numpy()
+    for step in range(1, steps + 1):
+        before, z = z, f(z)
+        states[:, step] = z.flatten(1).double().cpu().numpy()
+        moved, size = ((t.flatten(1).double().norm(dim=1)) for t in (z - before, z))
+        if bool((moved <= AT_REST * size).all()):  # the rest would be rounding, and a large cell takes seconds a step
+            states[:, step + 1 :] = states[:, step : step + 1]
+            break
+    return states
 
 
 def solve(deq: Solvable, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:

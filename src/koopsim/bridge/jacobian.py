@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 from torch import Tensor
 
-from koopsim.bridge.hidden import Implicit, check_inputs, hidden_map, in_float64
+from koopsim.bridge.hidden import Implicit, Progress, check_inputs, hidden_map, in_float64
 from koopsim.implicit import anderson, picard
 
 DENSE = 48  # up to this size the whole Jacobian is cheaper than Arnoldi
 FIXED = 1e-6  # relative residual at which a point counts as an equilibrium
 POLISH = 1e-10
+ACCURACY = 1e-7  # of the eigenvalues, relative; rounding would take twice the products
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,11 @@ class Linearisation:
         return self.radius < 1 if self.found else None
 
 
-def linearise(deq: Implicit, inputs: Tensor, count: int = 6) -> list[Linearisation]:
-    """The `count` largest eigenvalues of df/dz at each input's equilibrium, in float64."""
+def linearise(deq: Implicit, inputs: Tensor, count: int = 6, progress: Progress | None = None) -> list[Linearisation]:
+    """The `count` largest eigenvalues of df/dz at each input's equilibrium, in float64.
+
+    progress  is told (inputs done, inputs in all)
+    """
     check_inputs(inputs)
     deq = in_float64(deq)
     x = inputs.double() if inputs.is_floating_point() else inputs
@@ -59,10 +63,13 @@ def linearise(deq: Implicit, inputs: Tensor, count: int = 6) -> list[Linearisati
             better = info.residuals < residuals
             z = torch.where(better.view(-1, *[1] * (z.dim() - 1)), point, z)
             residuals = torch.where(better, info.residuals, residuals)
-    return [
-        Linearisation(_eigenvalues(deq, x[i : i + 1], z[i : i + 1], count) if r < FIXED else np.empty(0), r)
-        for i, r in enumerate(residuals.tolist())
-    ]
+    found = []
+    for i, r in enumerate(residuals.tolist()):
+        w = _eigenvalues(deq, x[i : i + 1], z[i : i + 1], count) if r < FIXED else np.empty(0)
+        found.append(Linearisation(w, r))
+        if progress is not None:
+            progress(i + 1, len(x))
+    return found
 
 
 def _eigenvalues(deq: Implicit, x: Tensor, z: Tensor, count: int) -> NDArray[Any]:
@@ -86,7 +93,7 @@ def _eigenvalues(deq: Implicit, x: Tensor, z: Tensor, count: int) -> NDArray[Any
         operator = make((n, n), matvec=transposed, dtype=np.float64)
         start = np.random.default_rng(0).standard_normal(n)
         try:
-            w = eigs(operator, k=count, which="LM", v0=start, maxiter=50, return_eigenvectors=False)
+            w = eigs(operator, count, which="LM", v0=start, maxiter=50, tol=ACCURACY, return_eigenvectors=False)  # type: ignore[arg-type]
         except ArpackNoConvergence as error:
             w = error.eigenvalues
     w = np.asarray(w, dtype=complex)

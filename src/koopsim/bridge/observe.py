@@ -27,7 +27,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from koopsim.bridge.hidden import Implicit, check_inputs, in_float64, iterate, seen_inputs, solve, starts_around
+from koopsim.bridge.hidden import (
+    Implicit,
+    Progress,
+    check_inputs,
+    hidden_map,
+    in_float64,
+    iterate,
+    seen_inputs,
+    solve,
+    starts_around,
+)
 from koopsim.bridge.principal import principal
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, Info, MonDEQ, TransformerDEQ, UnconvergedWarning, picard
@@ -41,6 +51,7 @@ PATIENCE = 1000  # given so many steps
 FLOOR = 1e-10  # no matrix that was fitted to data is believed further than this
 ROUNDING = 1e-11  # increments below this share of the state are rounding
 BLOWN_UP = 1e30
+AT_ONCE = 2**16  # numbers of state iterated together: small cells many inputs at a time, large ones one by one
 TRANSIENT = (0.25, 0.5, 0.75)  # shares of each trajectory that are skipped
 MOST = 24  # directions of the increments with their delays
 SMALLEST = 0.1  # directions below this share of the largest are left to the misfit
@@ -83,11 +94,12 @@ class Observation:
     def trajectories(self, dims: int | None = None) -> tuple[list[Array], list[Array]]:
         """(trajectories, inputs) as `EDMD.fit(trajectories, inputs=inputs)` takes them, in principal directions.
 
-        Each trajectory ends where it blows up; `dims` bounds the directions of the state and of the input.
+        Each trajectory ends where it blows up or comes to rest; `dims` bounds the directions of the state and of the
+        input.
         """
         shape = self.states.shape
         z = self.states.reshape(shape[0] * shape[1], shape[2], shape[3])
-        ends = [_end(t) for t in z]
+        ends = [min(_end(t), _rest(t)) for t in z]
         kept = [i for i, end in enumerate(ends) if end >= 2]
         mean, P = principal(np.concatenate([z[i, : ends[i]] for i in kept] or [z[0, :0]]), dims)
         input_mean, Q = principal(self.inputs, dims)
@@ -102,12 +114,13 @@ class Observation:
 
 def observe(
     deq: Implicit, inputs: Tensor, steps: int = 500, starts: int = 2, spread: float = 1.0, dims: int = 8,
-    delays: int = 4, seed: int = 0,
+    delays: int = 4, seed: int = 0, progress: Progress | None = None,
 ) -> Observation:  # fmt: skip
     """Run the hidden iteration of `deq` (a DEQ, a TransformerDEQ or a cell f(z, x)) and judge it, input by input.
 
     steps   of the iteration;   starts: z_0, and others at random around it at `spread` times the state's size
     dims    principal directions kept of the increments;   delays: how many steps ahead the observables look
+    progress  is told (inputs done, inputs in all)
     """
     if steps < 8 or starts < 1 or dims < 1 or delays < 0 or not spread >= 0:
         raise KoopsimError(
@@ -118,18 +131,35 @@ def observe(
     deq = in_float64(deq)
     x = inputs.double() if inputs.is_floating_point() else inputs
     with torch.no_grad():
-        f, begun = starts_around(deq, x, starts, spread, seed)
-        states = iterate(f, begun, steps).reshape(len(x), starts, steps + 1, -1)
-        _, plain = picard(f, begun, max_steps=PATIENCE, tol=TOLERANCE)
-        plain = Info(*(t.view(len(x), starts) for t in (plain.steps, plain.residuals, plain.converged)))
-        solver = None
-        if isinstance(deq, DEQ | TransformerDEQ | MonDEQ):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UnconvergedWarning)  # it is in the report
-                solver = solve(deq, x)[1].forward
+        _, begun = starts_around(deq, x, starts, spread, seed)
         seen = seen_inputs(deq, x).cpu().numpy()
-    judged = [judge(z, dims, delays) for z in states]
-    return Observation(states, seen, tuple(c for c, _ in judged), tuple(v for _, v in judged), plain, solver)
+    states = np.empty((len(x), starts, steps + 1, begun[0].numel()))
+    plain, solver, judged = [], [], []
+    count = max(1, AT_ONCE // begun[:starts].numel())
+    for rows in (slice(i, i + count) for i in range(0, len(x), count)):
+        few, z0 = x[rows], begun.unflatten(0, (len(x), starts))[rows].flatten(0, 1)
+        with torch.no_grad():
+            f, _ = hidden_map(deq, few.repeat_interleave(starts, dim=0))
+            states[rows] = iterate(f, z0, steps).reshape(len(few), starts, steps + 1, -1)
+            info = picard(f, z0, max_steps=PATIENCE, tol=TOLERANCE)[1]
+            plain.append(Info(*(t.view(len(few), starts) for t in _parts(info))))
+            if isinstance(deq, DEQ | TransformerDEQ | MonDEQ):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UnconvergedWarning)  # it is in the report
+                    solver.append(solve(deq, few)[1].forward)
+        judged += [judge(z, dims, delays) for z in states[rows]]
+        if progress is not None:
+            progress(len(judged), len(x))
+    cases, verdicts = zip(*judged, strict=True)
+    return Observation(states, seen, cases, verdicts, _joined(plain), _joined(solver) if solver else None)
+
+
+def _parts(info: Info) -> tuple[Tensor, Tensor, Tensor]:
+    return info.steps, info.residuals, info.converged
+
+
+def _joined(infos: list[Info]) -> Info:
+    return Info(*(torch.cat(column) for column in zip(*(_parts(info) for info in infos), strict=True)))
 
 
 def judge(states: Array, dims: int = 8, delays: int = 4) -> tuple[str, Verdict]:
@@ -163,6 +193,12 @@ def _end(z: Array) -> int:
     with np.errstate(over="ignore", invalid="ignore"):
         fine = np.linalg.norm(z, axis=1) < BLOWN_UP  # false for nan
     return len(z) if fine.all() else int(np.argmin(fine))
+
+
+def _rest(z: Array) -> int:
+    """How many states of a trajectory there are until it stands still for good, one more to show that it does."""
+    moves = np.flatnonzero(np.any(z[1:] != z[:-1], axis=1))
+    return min(len(z), int(moves[-1]) + 3 if len(moves) else 2)
 
 
 def _increments(z: Array) -> tuple[Array, float]:

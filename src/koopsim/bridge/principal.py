@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import LinearOperator, eigsh
 
 from koopsim.errors import KoopsimError
 
 Array = NDArray[Any]
 NEGLIGIBLE = 1e-6  # directions that carry less than this share of the largest are none
+LARGE = 1500  # from here on a whole eigendecomposition takes longer than a few dozen products
 
 
 def principal(samples: Array, dims: int | None = None, centred: bool = True) -> tuple[Array, Array]:
@@ -30,7 +32,11 @@ def principal(samples: Array, dims: int | None = None, centred: bool = True) -> 
         raise KoopsimError("Principal directions need finite samples; every trajectory blew up at once.")
     mean = samples.mean(axis=0) if centred else np.zeros(D)
     z = samples - mean
-    if len(z) >= D:
+    if min(z.shape) > max(LARGE, 4 * dims):  # by Lanczos: only the leading few are wanted
+        make: Any = LinearOperator  # its base class hides the signature from type checkers
+        gram = make((D, D), matvec=lambda v: z.T @ (z @ v), dtype=np.float64)
+        w, P = eigsh(gram, k=dims, which="LA", v0=np.random.default_rng(0).standard_normal(D))
+    elif len(z) >= D:
         w, P = np.linalg.eigh(z.T @ z)
     else:  # fewer samples than numbers in a state: the smaller of the two Gram matrices
         w, U = np.linalg.eigh(z @ z.T)

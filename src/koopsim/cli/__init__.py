@@ -16,6 +16,8 @@ VERBS = {
     "render": "draw such a network at any size",
     "report": "tables and pictures of finished runs",
     "reproduce": "the paper's tables and figures from one command",
+    "bench": "speed side by side with peers and with the machine's limit",
+    "export": "a trained model as one file: ONNX or torch.export",
 }
 MODULES = {"eval": "evaluate"}  # where the verb's own name would hide a builtin
 

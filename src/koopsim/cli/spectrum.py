@@ -2,8 +2,12 @@
 
 import io
 import json
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -12,6 +16,7 @@ from koopsim.cli import parse
 from koopsim.errors import KoopsimError
 
 MOST_OBSERVABLES = 2000
+SECONDS_A_LINE = 5
 
 
 @dataclass(frozen=True)
@@ -155,23 +160,28 @@ def of_deq(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
     """The hidden iteration, its verdicts, and what the solver did."""
     from koopsim.bridge import linearise, observe, plot_observation
     from koopsim.bridge.observe import PATIENCE
+    from koopsim.spectral import EDMD
     from koopsim.tasks import build_task
 
+    if arguments.inputs < 1:
+        raise KoopsimError(f"--inputs is {arguments.inputs}; observe at least one.")
     x, _ = build_task(run.task).split("test")
     x = x[: arguments.inputs]
-    seen = observe(model, x, arguments.steps)
-    local = linearise(model, x)
-    trajectories, inputs = seen.trajectories(8)
-    dictionary = dictionary_of(arguments, trajectories[0].shape[1] + inputs[0].shape[0], 1)
-    koopman = seen.koopman(dictionary).verdict(arguments.noise)
+    with Stages() as stages:
+        seen = observe(model, x, arguments.steps, progress=stages.begin("observing"))
+        local = linearise(model, x, progress=stages.begin("linearising"))
+        trajectories, inputs = seen.trajectories(8)
+        dictionary = dictionary_of(arguments, trajectories[0].shape[1] + inputs[0].shape[0], 1)
+        koopman = EDMD(dictionary, rtol=1e-6).fit(trajectories, inputs=inputs).verdict(arguments.noise)
     share, found = seen.agreement, [l for l in local if l.found]
     same = sum(l.stable == bool(s) for l, s in zip(local, seen.settled, strict=True) if l.found)
     radii = sorted(l.radius for l in found)
     cases = ", ".join(f"{case} on {count}" for case, count in seen.counts.items())
+    counted = "1 test input" if len(x) == 1 else f"{len(x)} test inputs"
     solver = seen.solver
     assert solver is not None  # a run's model has one
     lines = [
-        f"{arguments.what}: {name}, a DEQ, on {len(x)} test inputs, {seen.states.shape[1]} starts each",
+        f"{arguments.what}: {name}, a DEQ, on {counted}, {seen.states.shape[1]} starts each",
         f"  verdict          {cases}",
         f"  plain iteration  settled on {int(seen.settled.sum())} of {len(x)} within {PATIENCE} steps",
         f"  agreement        {share['agree']:.0%} agree, {share['undecided']:.0%} undecided, "
@@ -192,6 +202,37 @@ def of_deq(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
         "jacobian_agrees": same, "jacobian_found": len(found), "koopman": koopman.to_dict(),
     }  # fmt: skip
     return Answer(lines, values, {"verdict": koopman.plot(), "inputs": plot_observation(seen, local)})
+
+
+class Stages:
+    """A bar a stage while inputs are worked on, plain lines where there is no terminal; on standard error."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.console, self.last_line = Console(stderr=True), time.monotonic()
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        self.bar = Progress(*columns, console=self.console, disable=not self.console.is_terminal, transient=True)
+
+    def __enter__(self) -> "Stages":
+        self.bar.start()
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.bar.stop()
+
+    def begin(self, name: str) -> Callable[[int, int], None]:
+        """What a stage tells (inputs done, inputs in all)."""
+        task = self.bar.add_task(name, total=None)
+
+        def tell(done: int, total: int) -> None:
+            self.bar.update(task, completed=done, total=total)
+            if not self.console.is_terminal and time.monotonic() - self.last_line > SECONDS_A_LINE:
+                self.last_line = time.monotonic()
+                print(f"{name}  {done} of {total} inputs", file=sys.stderr)
+
+        return tell
 
 
 def save(answer: Answer, out: Path) -> list[str]:

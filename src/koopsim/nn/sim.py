@@ -55,6 +55,12 @@ class SIM(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.h(self.state(x))
 
+    def fuse(self) -> nn.Module:
+        """The same map for inference, its linear maps multiplied out and its normalisations folded away."""
+        from koopsim.nn.fuse import fuse
+
+        return fuse(self)
+
 
 def build_lift(lift: config.Lift, dim: int) -> nn.Module:
     """The module of a lift's configuration, ending in `dim` features."""

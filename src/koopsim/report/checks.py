@@ -24,15 +24,19 @@ def problem(result: Any) -> str | None:
     if not isinstance(result, dict):
         return f"not the result of a run (a {type(result).__name__}, expected an object)"
     missing = [key for key in NEEDED if key not in result]
+    if missing and "network_bytes" in result:
+        return "the fit of one picture (koopsim fit), not a run"
     if missing:
         return f"not the result of a run (no {', '.join(missing)})"
     for key, kind in NEEDED.items():
         if not isinstance(result[key], kind) or isinstance(result[key], bool):
             return f"not the result of a run ({key} is {_short(result[key])})"
-    task, recipe = result["run"].get("task"), result["run"].get("recipe")
-    if not isinstance(task, dict) or not isinstance(recipe, dict) or not isinstance(result["run"].get("model"), dict):
+    task, model, recipe = (result["run"].get(part) for part in ("task", "model", "recipe"))
+    if not isinstance(task, dict) or not isinstance(recipe, dict) or not isinstance(model, dict):
         return "not the result of a run (its run lacks a task, a model or a recipe)"
-    if task.get("kind") not in TASKS:
+    if not isinstance(model.get("kind"), str):
+        return f"its model is of the kind {_short(model.get('kind'))}; expected a name"
+    if not isinstance(task.get("kind"), str) or task["kind"] not in TASKS:
         return f"its task is of the kind {_short(task.get('kind'))}; expected one of {', '.join(TASKS)}"
     if not all(_count(recipe.get(key)) for key in ("epochs", "batch_size")):
         return f"its recipe has {_short(recipe.get('epochs'))} epochs of batches of {_short(recipe.get('batch_size'))}"

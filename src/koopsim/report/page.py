@@ -109,19 +109,20 @@ def compares_html(comparisons: Sequence[Comparison]) -> tuple[str, int]:
 
 
 def _compare_html(comparison: Comparison) -> str:
-    buttons, images, titles = [], [], list(comparison.models)
-    for i, (title, (values, psnr)) in enumerate(comparison.models.items()):
+    buttons, images = [], []
+    models = sorted(comparison.models.items(), key=lambda m: -(m[1][1] or 0))  # the best one first
+    for i, (title, (values, psnr)) in enumerate(models):
         shown = html.escape(title + (f", {psnr:.1f} dB" if isinstance(psnr, (int, float)) else ""))
         pressed, hidden = ("true", "") if i == 0 else ("false", " hidden")
         buttons.append(
             f'<button type="button" aria-pressed="{pressed}" data-name="{html.escape(title)}">{shown}</button>'
         )
         images.append(f'<img class="over" alt="{html.escape(title)}" src="{data_uri(values)}"{hidden}>')
-    name = html.escape(f"{comparison.pictures}: {comparison.name}")
+    name, first = html.escape(f"{comparison.pictures}: {comparison.name}"), html.escape(models[0][0])
     return (
         f'<figure class="compare"><figcaption>{name}</figcaption><div class="models">{"".join(buttons)}</div>'
         f'<div class="stage" style="--at:50%"><img alt="truth" src="{data_uri(comparison.truth)}">{"".join(images)}'
-        f'<div class="handle"></div><span class="left">truth</span><span class="right">{html.escape(titles[0])}</span>'
+        f'<div class="handle"></div><span class="left">truth</span><span class="right">{first}</span>'
         f'<input type="range" min="0" max="100" step="0.5" value="50" aria-label="truth against model, {name}">'
         "</div></figure>\n"
     )

@@ -23,7 +23,7 @@ def command(result: Result) -> str | None:
     try:
         run = from_dict(Run, result["run"], "run")
         bases = {scale: run_of(result["name"], scale) for scale in ("paper", "smoke")}
-    except (KoopsimError, ValueError, TypeError, KeyError):
+    except (KoopsimError, ValueError, TypeError, KeyError, OverflowError):
         return None
     options = {scale: _differences(base, run) for scale, base in bases.items()}
     scale = "smoke" if _weight(options["smoke"]) < _weight(options["paper"]) else "paper"
@@ -89,7 +89,10 @@ def runs_table(results: Sequence[Result]) -> Table | None:
 
 def _folder(result: Result) -> str:
     path = Path(result["path"])
-    return path.parent.name if path.name == "result.json" else path.stem
+    if path.name != "result.json":
+        return path.stem
+    folder = path.parent
+    return f"{folder.parent.name}/{folder.name}" if folder.name.startswith("best") else folder.name  # of a search
 
 
 def _figure(result: Result) -> str:

@@ -46,4 +46,4 @@ def search_charts(searches: Sequence[SearchFound]) -> list[tuple[Chart, Chart]]:
         pair[0].series.append(Series(search.name, slot, [[float(i), short(y)] for i, y in steps]))
         points = [[short(t.learning_rate), short(t.figure or 0.0)] for t in known]
         pair[1].series.append(Series(search.name, slot, points, texts=[t.settings for t in known]))
-    return list(pairs.values())
+    return [pair for pair in pairs.values() if sum(len(s.points) for s in pair[1].series) > 1]  # one point says nothing

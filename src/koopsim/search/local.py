@@ -10,24 +10,21 @@ to the same verdicts (on a CPU bit for bit).
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
-from dataclasses import asdict
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
-from koopsim.config import ImageRegressionConfig, Run, from_dict, to_dict
+from koopsim.config import Run
 from koopsim.errors import KoopsimError
 from koopsim.search.asha import ASHA
 from koopsim.search.directory import Search, SearchDirectory
 from koopsim.search.results import trials_csv
 from koopsim.search.separate import Separate
 from koopsim.search.stack import Stacked, longest, stack_key, stackable
+from koopsim.search.state import read_state, write_state
 from koopsim.search.trial import Diverged, Listener, Trial, draw_trials, length, settled
 from koopsim.tasks import Task, build_task
 from koopsim.train.loop import Stopped, _stop_requests
@@ -104,6 +101,8 @@ class LocalSearch:
     # ------------------------------------------------------------ one group, one epoch
 
     def _epoch(self, group: Group, stop: list[int]) -> None:
+        if group.over:
+            return
         if self.position == 0:
             self._fill(group)
         if not group.running:
@@ -122,6 +121,8 @@ class LocalSearch:
             self._save_when_due(stop)
         engine.finish_epoch()
         self._judge(group, engine)
+        if group.over:
+            group.engine = None  # its memory is another's
 
     def _judge(self, group: Group, engine: Stacked | Separate) -> None:
         """Every trial's report in turn, and what becomes of it."""
@@ -157,17 +158,26 @@ class LocalSearch:
     # ------------------------------------------------------------ slots
 
     def _fill(self, group: Group) -> None:
-        """Waiting trials into free slots; when none waits and half the slots are free, close the ranks."""
+        """Waiting trials into free slots; when none waits and half the slots are free, close the ranks.
+
+        Side by side the device is shared by all groups, so what one no longer needs, another gets.
+        """
         if group.engine is None:
             self._open(group)
             return
         for slot, trial in enumerate(group.slots):
-            if trial is None and group.waiting:
+            if trial is None and group.waiting and self._room(group) > 0:
                 index = self._next(group)
                 if index is None:
                     continue
                 group.engine.start(slot, self.trials[index].run)
                 group.slots[slot] = index
+        if isinstance(group.engine, Separate):
+            while group.waiting and self._room(group) > 0:
+                index = self._next(group)
+                if index is not None:
+                    group.engine.add(self.trials[index].run)
+                    group.slots.append(index)
         keep = [slot for slot, _ in group.running]
         if keep and not group.waiting and 2 * len(keep) <= len(group.slots):
             group.engine.compact(keep)
@@ -189,7 +199,8 @@ class LocalSearch:
     def _open(self, group: Group) -> None:
         """The group's first engine; where the device is too small for it, one with half the slots."""
         chosen: list[int] = []
-        while group.waiting and len(chosen) < self._slots(self.trials[group.waiting[0]].run):
+        room = self._room(group)
+        while group.waiting and len(chosen) < room:
             index = self._next(group)
             chosen += [] if index is None else [index]
         while chosen:
@@ -199,13 +210,14 @@ class LocalSearch:
             except torch.OutOfMemoryError:
                 group.engine = None
                 torch.cuda.empty_cache()
-                if len(chosen) == 1:
+                alone = len(chosen) == 1 and not any(g.running for g in self.groups)
+                if alone:  # nobody is in its way
                     self.trials[chosen[0]].end("failed", "too large for the device's memory")
-                half = chosen[len(chosen) // 2 :] if len(chosen) > 1 else []
-                group.waiting.extendleft(reversed(half))
-                chosen = chosen[: len(chosen) // 2]
-                for index in half:
+                back = [] if alone else chosen[len(chosen) // 2 :]
+                group.waiting.extendleft(reversed(back))
+                for index in back:
                     self.trials[index].status = "waiting"
+                chosen = chosen[: len(chosen) // 2]
 
     def _engine(self, group: Group, chosen: list[int]) -> Stacked | Separate:
         runs = [self.trials[i].run for i in chosen]
@@ -222,13 +234,23 @@ class LocalSearch:
         if self.search.engine == "auto":
             # the small VGG has kernels of its own in bfloat16, which a stack cannot use
             fused = self.device.type == "cuda" and run.precision == "bf16"
-            return stackable(run) and not isinstance(run.task, ImageRegressionConfig) and not fused
+            return stackable(run) and not fused
         if self.search.engine == "stacked" and not stackable(run):
-            raise KoopsimError(f"{type(run.model).__name__} cannot be stacked; leave --engine at auto.")
+            raise KoopsimError(
+                "These trials cannot be stacked (docs/search.md says which can); leave --engine at auto."
+            )
         return self.search.engine == "stacked"
 
-    def _slots(self, run: Run) -> int:
-        return self.search.at_once or (STACK_ON if self._stacks(run) else BESIDE_ON)[self.device.type]
+    def _room(self, group: Group) -> int:
+        """How many trials a group may still take: a whole stack, or its share of those side by side."""
+        at_once, run = self.search.at_once, self.trials[group.waiting[0]].run
+        if self._stacks(run):
+            return at_once or STACK_ON[self.device.type]
+        at_once = at_once or BESIDE_ON[self.device.type]
+        unfinished = [g for g in self.groups if not g.over]
+        each, rest = divmod(at_once, len(unfinished))
+        share = each + (unfinished.index(group) < rest)
+        return min(share - len(group.running), at_once - sum(len(g.running) for g in unfinished))
 
     # ------------------------------------------------------------ where it stands
 
@@ -248,30 +270,20 @@ class LocalSearch:
             groups.append({"waiting": list(group.waiting), "slots": group.slots, "ages": ages})
             if group.engine is not None and group.running:
                 tensors |= {f"{number}/{name}": t for name, t in group.engine.state().items()}
-        plain = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-        trials = [asdict(t) | {"run": to_dict(t.run)} for t in self.trials]
-        state = {"turn": self.turn, "position": self.position, "seconds": self.elapsed, "groups": groups}
-        state |= {"asha": self.asha.state(), "trials": trials}
-        self.directory.write(self.directory.state_file, save(plain, metadata={"search": json.dumps(state)}))
+        position = {"turn": self.turn, "position": self.position, "seconds": self.elapsed, "groups": groups}
+        write_state(self.directory, position | {"asha": self.asha.state()}, self.trials, tensors)
         self.directory.write(self.directory.trials_file, trials_csv(self.trials, self.search.space).encode())
 
     def load(self) -> None:
         """Go on from the saved state; a broken file is refused before anything changes."""
-        path = self.directory.state_file
-        try:
-            with safe_open(path, framework="pt") as file:
-                state = json.loads((file.metadata() or {})["search"])
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            trials = [Trial(**(t | {"run": from_dict(Run, t["run"])})) for t in state["trials"]]
-        except FileNotFoundError:
+        saved = read_state(self.directory)
+        if saved is None:
             return  # killed before anything was saved: from the start
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise KoopsimError(f"{path} is not a whole search state ({error}). It cannot be used.") from error
-        self.trials = trials
+        state, self.trials, tensors = saved
         self.asha.load(state["asha"])
         self.turn, self.position, self.seconds = state["turn"], state["position"], state["seconds"]
-        for number, (group, saved) in enumerate(zip(self.groups, state["groups"], strict=True)):
-            self._load_group(group, saved, {k.partition("/")[2]: v for k, v in tensors.items() if _of(k, number)})
+        for number, (group, stand) in enumerate(zip(self.groups, state["groups"], strict=True)):
+            self._load_group(group, stand, {k.partition("/")[2]: v for k, v in tensors.items() if _of(k, number)})
 
     def _load_group(self, group: Group, saved: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         group.waiting, group.slots = deque(saved["waiting"]), list(saved["slots"])

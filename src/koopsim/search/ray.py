@@ -14,26 +14,28 @@ import functools
 import io
 import json
 import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from koopsim.config import to_dict
 from koopsim.errors import KoopsimError
 from koopsim.search.directory import Search, SearchDirectory
+from koopsim.search.ray_worker import payload_of, train_trial
 from koopsim.search.results import trials_csv
+from koopsim.search.space import BANDWIDTH, with_values
 from koopsim.search.trial import Listener, Trial, draw_trials, length
 from koopsim.train.loop import Stopped
 
 try:
-    # Read when Ray is imported, so they are set before it.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the user stay what they were
-    os.environ.setdefault("TUNE_DISABLE_STRICT_METRIC_CHECKING", "1")  # a trial that diverged reports no metric
-    os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")  # reports.jsonl is the record
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    for name, value in {  # read when Ray is imported, so set before it
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths of the user stay what they were
+        "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a trial that diverged reports no metric
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # reports.jsonl is the record
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }.items():
+        os.environ.setdefault(name, value)
     import ray  # pyright: ignore[reportMissingImports]  (an extra)
     from ray import tune  # pyright: ignore[reportMissingImports]
     from ray.tune.schedulers import ASHAScheduler  # pyright: ignore[reportMissingImports]
@@ -121,7 +123,7 @@ class RaySearch:
         if gpus is None:
             gpus = 0.25 if ray.cluster_resources().get("GPU") else 0
         resources = {"cpu": self.cluster.cpus_per_trial, "gpu": gpus}
-        payload = _payload(self.search, self.over)
+        payload = payload_of(self.search, self.over)
         trainable = tune.with_resources(functools.partial(train_trial, payload=payload), resources)
         if tune.Tuner.can_restore(str(storage / NAME)):
             return tune.Tuner.restore(str(storage / NAME), trainable=trainable, resume_unfinished=True)
@@ -202,8 +204,6 @@ def read_reports(path: Path) -> list[dict[str, Any]]:
 
 
 def _with_bandwidth(trial: Trial, bandwidth: float | None) -> Any:
-    from koopsim.search.space import BANDWIDTH, with_values
-
     return trial.run if bandwidth is None else with_values(trial.run, {BANDWIDTH: bandwidth})
 
 
@@ -238,104 +238,3 @@ class RememberingASHA(ASHAScheduler):
             if report["index"] == trial.config["index"] and self._metric in report and report["t"] < self._max_t:
                 bracket = self._trial_info[trial.trial_id]
                 bracket.on_result(trial, report["t"], self._metric_op * report[self._metric])
-
-
-# ---------------------------------------------------------------- what a worker does
-
-
-def _payload(search: Search, over: list[int]) -> str:
-    """What a worker on another machine needs of the search, as text; and which trials have nothing left to do."""
-    from koopsim.search.space_text import space_to_dict
-
-    known = {"run": to_dict(search.base), "space": space_to_dict(search.space), "seed": search.seed}
-    return json.dumps(known | {"name": search.name, "over": over})
-
-
-@functools.lru_cache(maxsize=1)  # a worker is reused: its data are already there
-def _prepared(payload: str, device: str) -> tuple[Search, Any]:
-    from koopsim.config import Run, from_dict
-    from koopsim.search.space import SearchSpace
-    from koopsim.search.space_text import overridden
-    from koopsim.tasks import build_task
-
-    data = json.loads(payload)
-    base, given = from_dict(Run, data["run"]), data["space"]
-    space = overridden(SearchSpace({}, 1, given["max_t"], given["grace"]), base, given, "the search")
-    return Search(data["name"], base, space, data["seed"]), build_task(base.task, device)
-
-
-def train_trial(config: dict[str, Any], payload: str) -> None:
-    """One trial, from its checkpoint if it has one, reporting every epoch.
-
-    A loss that is not a number, and any error of the trial's own, is reported as its end: only a process or a
-    machine that died makes Ray try again.
-    """
-    import torch
-
-    if config["index"] in json.loads(payload)["over"]:
-        return
-    torch.set_num_threads(1)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        _train(config["index"], payload, device)
-    except _Ended as ended:
-        tune.report({"ended": ended.status, "reason": str(ended)})
-
-
-class _Ended(Exception):
-    def __init__(self, status: str, reason: str):
-        super().__init__(reason)
-        self.status = status
-
-
-def _train(index: int, payload: str, device: Any) -> None:
-    from koopsim.search.space import BANDWIDTH, is_median, trial_run
-    from koopsim.search.trial import Diverged, alone, settled
-
-    try:
-        search, task = _prepared(payload, str(device))
-        values = search.space.sample(search.seed, index)
-        trial = Trial(index, values, trial_run(search.base, values, index))
-        run = settled(trial, task, device)
-        trainer = alone(run, task, device)
-        age = _load(trainer)
-    except Exception as error:
-        raise _Ended("failed", f"{type(error).__name__}: {str(error)[:300]}") from error
-    for t in range(age, length(run, search.space.max_t)):
-        try:
-            trainer.begin_epoch(t)
-            trainer.advance(0, trainer.steps_per_epoch)
-            figures = trainer.figures()
-            if not abs(figures[search.space.metric]) < float("inf"):
-                raise Diverged(f"{search.space.metric} is {figures[search.space.metric]} on the validation split")
-        except Diverged as error:
-            raise _Ended("diverged", f"epoch {t + 1}: {error}") from error
-        except Exception as error:
-            raise _Ended("failed", f"epoch {t + 1}: {type(error).__name__}: {str(error)[:300]}") from error
-        report: dict[str, Any] = {"t": t + 1, **figures}
-        if is_median(values.get(BANDWIDTH)):
-            report["bandwidth"] = run.model.fourier.bandwidth  # pyright: ignore
-        _report(report, trainer, t + 1)
-
-
-def _report(report: dict[str, Any], trainer: Any, t: int) -> None:
-    from safetensors.torch import save_file
-
-    with tempfile.TemporaryDirectory() as folder:
-        tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in trainer.state().items()}
-        save_file(tensors, Path(folder) / "trial.safetensors", metadata={"t": str(t)})
-        tune.report({**report, "reported": list(report)}, checkpoint=tune.Checkpoint.from_directory(folder))
-
-
-def _load(trainer: Any) -> int:
-    """The epochs done according to the checkpoint, which the trainer is brought to; 0 without one."""
-    from safetensors import safe_open
-
-    checkpoint = tune.get_checkpoint()
-    if checkpoint is None:
-        return 0
-    with checkpoint.as_directory() as folder, safe_open(Path(folder) / "trial.safetensors", framework="pt") as file:
-        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-        t = int(file.metadata()["t"])
-    trainer.load(tensors, t)
-    return t

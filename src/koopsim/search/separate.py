@@ -53,6 +53,14 @@ class Separate:
         with self._slot(slot):
             self.trainers[slot] = alone(run, self.task, self.device, self.capture)
 
+    def add(self, run: Run) -> None:
+        """One slot more, with this trial in it."""
+        self.runs.append(run)
+        self.ages.append(0)
+        self.streams.append(torch.cuda.Stream(self.device) if self.device.type == "cuda" else None)
+        self.trainers.append(None)
+        self.start(len(self.runs) - 1, run)
+
     def stop(self, slot: int) -> None:
         self.runs[slot] = self.trainers[slot] = None
         self.errors.pop(slot, None)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import Recipe, Run, SIMConfig, to_dict
+from koopsim.config import ImageRegressionConfig, Recipe, Run, SIMConfig, to_dict
 from koopsim.models import build
 from koopsim.search.space import BANDWIDTH, with_values
 from koopsim.search.together import Slot, together
@@ -32,14 +32,21 @@ OWN = ("learning_rate", "schedule", "step_size", "epochs", "warm_up", "weight_de
 
 
 def stackable(run: Run) -> bool:
-    """Whether a run's model knows torch.vmap: a SIM does; a solver's loop and an averaged copy do not."""
-    return isinstance(run.model, SIMConfig) and not run.recipe.average
+    """Whether a run's model knows torch.vmap: a SIM does; a solver's loop and an averaged copy do not.
+
+    A trial of image regression is a stack of pictures already.
+    """
+    pictures = isinstance(run.task, ImageRegressionConfig)
+    return isinstance(run.model, SIMConfig) and not run.recipe.average and not pictures
 
 
 def stack_key(run: Run) -> str:
     """Runs with the same key can share a stack: all is equal but what a slot has of its own."""
     plain = Recipe()
     recipe = replace(run.recipe, **{name: getattr(plain, name) for name in OWN})
+    recipe = replace(
+        recipe, weight_decay=float(run.recipe.weight_decay > 0)
+    )  # how much is a slot's own, whether is not
     run = replace(run, recipe=recipe, seed=0)
     if isinstance(run.model, SIMConfig) and run.model.fourier:
         run = with_values(run, {BANDWIDTH: 1.0})
@@ -67,6 +74,7 @@ class Stacked:
         self.steps_per_epoch = -(-len(self.x) // self.size)
         torch.set_float32_matmul_precision("high" if run.precision == "tf32" else "highest")
         self.dtype = torch.float64 if run.precision == "float64" else torch.float32
+        self.decays = any(r.recipe.weight_decay > 0 for r in runs)  # of one it is of all: see `stack_key`
         self.capture = device.type == "cuda" if capture is None else capture
         self.compile, self.autocast = compile, torch.bfloat16 if run.precision == "bf16" else None
         self.judged: dict[int, Slot] = {}  # stand-ins for the models, to be evaluated after an epoch
@@ -98,7 +106,7 @@ class Stacked:
             shared=(False, False),
             eps=self.recipe.eps,
             clip_norm=self.recipe.clip_norm,
-            decay=True,  # a schedule without decay decays by zero
+            decay=self.decays,
             autocast=self.autocast,
             capture=self.capture,
             compile=self.compile,

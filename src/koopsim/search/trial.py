@@ -92,6 +92,9 @@ class Alone:
         self.trainer.adaptive = False  # no captures in the midst of other trials
         self.steps_per_epoch = self.trainer.steps_per_epoch
         self.trainer.warm_up()
+        rest = len(self.trainer.x) % self.trainer.size
+        if self.trainer.capture and rest:  # the last batch of an epoch, while nobody else is at work
+            self.trainer.graph(rest)
 
     def begin_epoch(self, t: int) -> None:
         self.trainer.start_epoch(t)

@@ -230,9 +230,10 @@ class EDMD(TransformerMixin, BaseEstimator):
         return U[:, sigma > 1e-10 * sigma[0]]
 
     def _without_constant(self) -> Array:
-        """psi -> phi in units of its root mean square, the constant observable (if it is one) left out."""
+        """psi -> phi in units of its root mean square, without the constant observable and those that are zero."""
         s = self.solution_
-        up = s.up.T / np.linalg.norm(s.up, axis=0)[:, None]
+        size = np.linalg.norm(s.up, axis=0)
+        up = s.up.T[size > 0] / size[size > 0, None]
         assert s.constant is not None
         return up[np.abs(np.abs(up @ s.constant) - 1) > IN_SPAN * 100] if self.rank_ > 1 else up[:0]
 

@@ -150,13 +150,17 @@ class Population:
             at = self.steps.clamp(max=self.horizon - 1)
             step_size, root_correction, one_minus_beta1, decay = self.schedules[self.slots, at].unsqueeze(-1).unbind(1)
             moves = goes.unsqueeze(1)
-            # `where`, not a product with the mask: what a stopped member computes may be infinite
-            self.mean.add_(torch.where(moves, (g - self.mean) * one_minus_beta1, 0))
-            self.square.add_(torch.where(moves, (g * g - self.square) * (1 - BETA2), 0))
-            change = step_size * self.mean / (self.square.sqrt() / root_correction + self.eps)
+            # A member that stands still has weights of zero in every update; its gradient may be infinite, so it is
+            # replaced, not multiplied away.
+            g = torch.where(moves, g, 0)
+            still = torch.zeros_like(step_size)
+            step_size, one_minus_beta1 = (torch.where(moves, s, still) for s in (step_size, one_minus_beta1))
+            self.mean.lerp_(g, one_minus_beta1)
+            self.square.lerp_(g * g, moves.to(g.dtype) * (1 - BETA2))
             if self.decayed is not None:
-                change += decay * self.decayed * self.stack.flat
-            self.stack.flat.sub_(torch.where(moves, change, 0))
+                self.stack.flat.sub_(torch.where(moves, decay, still) * self.decayed * self.stack.flat)
+            scale = self.square.sqrt().div_(root_correction).add_(self.eps)
+            self.stack.flat.addcdiv_(self.mean * -step_size, scale)
             for name, tensor in self.stack.buffers.items():
                 tensor.copy_(torch.where(goes.view(-1, *[1] * (tensor.ndim - 1)), tensor, before[name]))
             kept = self.losses[self.slots, at]

@@ -61,7 +61,10 @@
   function scale(values, log, from, to, wanted, whole) {
     const known = values.filter((v) => !log || v > 0).map((v) => (log ? Math.log10(v) : v));
     let low = known.length ? Math.min(...known) : 0, high = known.length ? Math.max(...known) : 1;
-    if (high - low < 1e-12 * Math.max(1, Math.abs(high))) { low -= 0.5; high += 0.5; }
+    if (high - low < 1e-12 * Math.max(1, Math.abs(high))) {
+      const half = log ? 0.5 : 0.05 * Math.abs(high) || 0.5;
+      low -= half; high += half;
+    }
     const room = 0.04 * (high - low);
     low -= room; high += room;
     const place = (v) => from + ((log ? Math.log10(v) : v) - low) / (high - low) * (to - from);

@@ -1,0 +1,130 @@
+"""How cost grows: with the horizon T, the lifted dimension N, the number of pictures, the number of trials."""
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from koopsim.bench.limit import floor_of
+from koopsim.bench.result import Curve
+from koopsim.bench.setting import Setting, in_precision, model_of
+from koopsim.bench.stacks import picture_demand, picture_maker, stack_maker
+from koopsim.bench.timing import Maker, measure
+from koopsim.bench.training import Stepping, copy_stepping, steps_of
+from koopsim.config import MLPConfig, SIMConfig
+from koopsim.models import build
+
+POINTS_WIDTH = 256  # of the lift and the readout in the curve over N
+
+
+def growth_curves(setting: Setting) -> list[Curve]:
+    """The four curves."""
+    with in_precision(setting.precision):
+        return [over_horizons(setting), over_lifted(setting), over_pictures(setting), over_trials(setting)]
+
+
+def over_horizons(setting: Setting) -> Curve:
+    """A training step on copy memory, batch 1: a convolution grows with T, attention with T^2 besides."""
+    names = ("copy/sim-single", "copy/deq")[: 1 + setting.sizes.growth_solver]
+    seconds: dict[str, tuple[float | None, ...]] = {}
+    floors = []
+    for name in names:
+        found = []
+        for horizon in setting.sizes.growth_horizons:
+            stepping = copy_stepping(model_of(name, setting.device), setting, 1, horizon)
+            found.append(alone(stepping.maker(setting, setting.capture), setting))
+            if name == names[0]:
+                floors.append(_floor(stepping, setting))
+        seconds[name] = tuple(found)
+    return Curve("T", "train step, copy memory, batch 1", setting.sizes.growth_horizons, seconds, tuple(floors))
+
+
+def over_lifted(setting: Setting) -> Curve:
+    """A training step of a SIM of points, K = N/2: products with U and V take N^2 a point."""
+    found, floors = [], []
+    for N in setting.sizes.growth_lifted:
+        stepping = points_stepping(N, setting)
+        found.append(alone(stepping.maker(setting, setting.capture), setting))
+        floors.append(_floor(stepping, setting))
+    work = f"train step, {setting.sizes.points:,} points"
+    return Curve("N", work, setting.sizes.growth_lifted, {"SIM": tuple(found)}, tuple(floors))
+
+
+def points_stepping(N: int, setting: Setting) -> Stepping:
+    """Steps of a SIM with an MLP lift to N dimensions, on random points."""
+    torch.manual_seed(0)
+    model = build(SIMConfig(MLPConfig(2, POINTS_WIDTH), lift_dim=N, hidden=POINTS_WIDTH, outputs=3))
+    count = setting.sizes.points * steps_of(setting)
+    x, y = (torch.rand(count, width, device=setting.device) for width in (2, 3))
+    return Stepping(model.to(setting.device), _squares, x, y, setting.sizes.points)
+
+
+def over_pictures(setting: Setting) -> Curve:
+    """A training step of the networks of so many pictures, by picture."""
+    counts, size = setting.sizes.growth_pictures, setting.sizes.picture_size
+    found = by_member(counts, lambda count: picture_maker(setting, count), setting)
+    floor = floor_of(picture_demand(size), setting.machine, setting.precision).seconds
+    work = f"train step a picture of {size} x {size}"
+    return Curve("pictures", work, counts, {"together": found}, (floor,) * len(counts))
+
+
+def over_trials(setting: Setting) -> Curve:
+    """A training step of a stack of so many trials, by trial."""
+    counts = setting.sizes.growth_trials
+    found = by_member(counts, lambda count: stack_maker(setting, count), setting)
+    work = f"train step a trial, copy memory T={setting.sizes.horizon}, batch 1"
+    stepping = copy_stepping(model_of("copy/sim-single", setting.device), setting, 1, setting.sizes.horizon)
+    return Curve("trials", work, counts, {"stacked": found}, (_floor(stepping, setting),) * len(counts))
+
+
+def by_member(counts: Sequence[int], maker: Callable[[int], Maker], setting: Setting) -> tuple[float | None, ...]:
+    times = [alone(maker(count), setting) for count in counts]
+    return tuple(None if t is None else t / count for t, count in zip(times, counts, strict=True))
+
+
+def alone(maker: Maker, setting: Setting) -> float | None:
+    """Seconds a step; None where it does not fit into memory."""
+    try:
+        return measure({"": maker}, setting.device, 3, {"": steps_of(setting)})[""].seconds
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return None
+
+
+def exponent(points: Sequence[int], seconds: Sequence[float | None]) -> float | None:
+    """p of seconds ~ points^p, over the last doubling or more: what the growth has come to at the end."""
+    known = [(math.log(x), math.log(s)) for x, s in zip(points, seconds, strict=True) if s is not None]
+    if len(known) < 2:
+        return None
+    (x0, y0), (x1, y1) = known[-2:]
+    return (y1 - y0) / (x1 - x0)
+
+
+def draw(curves: Sequence[Curve], title: str, file: Path) -> Path:
+    """The curves side by side on logarithmic axes, floors dotted, as a PNG."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4 * len(curves), 3.6), layout="constrained")
+    figure.suptitle(title, fontsize=9)
+    for axis, curve in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
+        for name, seconds in curve.seconds.items():
+            milliseconds = [math.nan if s is None else 1e3 * s for s in seconds]
+            axis.plot(curve.points, milliseconds, marker="o", markersize=3, label=name)
+        if curve.floors:
+            axis.plot(curve.points, [1e3 * s for s in curve.floors], ":", color="grey", label="floor")
+        axis.set(xscale="log", yscale="log", xlabel=curve.axis, ylabel="milliseconds")
+        axis.set_title(curve.what, fontsize=8)
+        axis.legend(fontsize=7)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=150)
+    return file
+
+
+def _squares(y: Tensor, target: Tensor) -> Tensor:
+    return (y - target).square().mean()
+
+
+def _floor(stepping: Stepping, setting: Setting) -> float:
+    return floor_of(stepping.demand(), setting.machine, setting.precision).seconds

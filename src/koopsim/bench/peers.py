@@ -1,0 +1,151 @@
+"""Other people's libraries on the same work: torchdeq for fixed points, deeptime and PyDMD for Koopman matrices.
+
+A peer that is not installed is left out, and said so (`pip install 'koopsim[bench]'`).
+"""
+
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from koopsim.bench.result import Comparison, Side
+from koopsim.bench.setting import Setting, in_precision, model_of
+from koopsim.bench.timing import Maker, Timing, measure
+from koopsim.bench.training import Stepping, copy_stepping
+from koopsim.errors import KoopsimError
+from koopsim.implicit.transformer import TransformerDEQ
+
+MAX_STEPS = 60  # enough for both to get below the tolerance
+TOLERANCE = 1e-3
+EXTRA = "is not installed: pip install 'koopsim[bench]'"
+
+
+class TorchDEQ(nn.Module):
+    """torchdeq in the place of our `DEQ`: Anderson, exact implicit gradient, the same relative residual."""
+
+    def __init__(self, cell: nn.Module, max_steps: int, tol: float):
+        super().__init__()
+        import torchdeq
+
+        self.cell = cell
+        self.solve = torchdeq.get_deq(
+            ift=True, f_solver="anderson", b_solver="anderson", f_max_iter=max_steps, b_max_iter=max_steps,
+            f_tol=tol, b_tol=tol, f_stop_mode="rel", b_stop_mode="rel",
+        )  # fmt: skip
+
+    def forward(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, Any]:
+        f: Callable[[Tensor], Tensor] = self.cell.prepare(x)  # pyright: ignore  the cell's own fast form, for both
+        (z,), info = self.solve(f, self.cell.initial(x) if z0 is None else z0)  # pyright: ignore
+        return z, info
+
+
+class PeerModel(TransformerDEQ):
+    """The DEQ of copy memory with torchdeq inside."""
+
+    def diagnostics(self) -> dict[str, Tensor]:
+        return {}
+
+
+def solver_rows(setting: Setting) -> list[Comparison]:
+    """A training step of the DEQ on copy memory, ours and torchdeq's solver round the same cell."""
+    if not find_spec("torchdeq"):
+        raise KoopsimError(f"torchdeq {EXTRA}.")
+    found = []
+    for batch in setting.sizes.copy_batches:
+        sides = {name: _stepping(name, setting, batch) for name in ("koopsim", "torchdeq")}
+        with in_precision(setting.precision):
+            makers: dict[str, Maker] = {name: s.maker(setting, capture=False) for name, s in sides.items()}
+            if setting.capture:
+                sides["koopsim, captured"] = _stepping("koopsim", setting, batch)
+                makers["koopsim, captured"] = sides["koopsim, captured"].maker(setting, capture=True)
+            timings = measure(makers, setting.device, setting.sizes.turns, {n: s.steps for n, s in sides.items()})
+            done = {name: Side(name, timings[name], note=_residual(s)) for name, s in sides.items()}
+        work = f"DEQ train step, T={setting.sizes.horizon}, batch {batch}, tolerance {TOLERANCE:g}"
+        found += [Comparison("solver", work, done[n], done["torchdeq"]) for n in done if n != "torchdeq"]
+    return found
+
+
+def _stepping(name: str, setting: Setting, batch: int) -> Stepping:
+    model = model_of("copy/deq", setting.device)
+    assert isinstance(model, TransformerDEQ)
+    deq = model.deq
+    deq.max_steps = deq.backward_max_steps = MAX_STEPS
+    deq.tol = deq.backward_tol = TOLERANCE
+    deq.captured_steps = (MAX_STEPS, MAX_STEPS)
+    if name == "torchdeq":
+        model.deq = TorchDEQ(deq.cell, MAX_STEPS, TOLERANCE)  # pyright: ignore
+        model.__class__ = PeerModel
+    return copy_stepping(model, setting, batch, setting.sizes.horizon)
+
+
+@torch.no_grad()
+def _residual(stepping: Stepping) -> str:
+    """The largest relative residual of a sample at the answer, measured the same way for both."""
+    model = stepping.model.train()
+    assert isinstance(model, TransformerDEQ)
+    kept: list[Tensor] = []
+    handle = model.deq.register_forward_pre_hook(lambda module, inputs: kept.append(inputs[0]))
+    z, _ = model.solve(stepping.x[: stepping.batch])
+    handle.remove()
+    fz = model.deq.cell.prepare(kept[0])(z)  # pyright: ignore
+    residual = (fz - z).flatten(1).norm(dim=1) / fz.flatten(1).norm(dim=1)
+    return f"residual {float(residual.max()):.1e}"
+
+
+def edmd_rows(setting: Setting) -> list[Comparison]:
+    """A fit that ends with eigenvalues, on a CPU in float64: monomials, or the same lifted pairs for PyDMD."""
+    from koopsim.spectral import EDMD, Monomials, Observables
+
+    if not find_spec("deeptime") and not find_spec("pydmd"):
+        raise KoopsimError(f"deeptime and pydmd: neither {EXTRA}.")
+    found, rng = [], np.random.default_rng(0)
+    for states, degree, samples in setting.sizes.edmd:
+        X = rng.uniform(-1, 1, (samples, states))
+        Y = np.tanh(X @ rng.standard_normal((states, states)) * 0.4)
+        basis = Monomials(degree).fit(X)
+        P, Q = (np.ascontiguousarray(basis.transform(Z)) for Z in (X, Y))
+        work = f"EDMD, {states} states, {P.shape[1]} monomials, {samples:,} pairs"
+
+        def ours(X=X, Y=Y, degree=degree) -> None:
+            _ = EDMD(Monomials(degree)).fit((X, Y)).eigenvalues_
+
+        def lifted(P=P, Q=Q) -> None:
+            _ = EDMD(Observables(_same)).fit((P, Q)).eigenvalues_
+
+        if find_spec("deeptime"):
+            found.append(_peers("edmd", work, ours, "deeptime", lambda X=X, Y=Y, k=degree: _deeptime(X, Y, k), setting))
+        if find_spec("pydmd"):
+            theirs = lambda P=P, Q=Q: _pydmd(P, Q)  # noqa: E731
+            found.append(_peers("edmd", f"{work}, lifted before", lifted, "pydmd", theirs, setting))
+    return found
+
+
+def _peers(
+    row: str, work: str, ours: Callable[[], None], peer: str, theirs: Callable[[], None], setting: Setting
+) -> Comparison:
+    makers: dict[str, Maker] = {"koopsim": lambda: ours, peer: lambda: theirs}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        timings: dict[str, Timing] = measure(makers, torch.device("cpu"), setting.sizes.turns)
+    return Comparison(row, work, Side("koopsim", timings["koopsim"]), Side(peer, timings[peer]))
+
+
+def _same(z: np.ndarray) -> np.ndarray:
+    return z
+
+
+def _deeptime(X: np.ndarray, Y: np.ndarray, degree: int) -> None:
+    from deeptime.basis import Monomials  # pyright: ignore
+    from deeptime.decomposition import EDMD  # pyright: ignore
+
+    _ = EDMD(Monomials(degree, X.shape[1])).fit((X, Y)).fetch_model().eigenvalues
+
+
+def _pydmd(P: np.ndarray, Q: np.ndarray) -> None:
+    from pydmd import DMD  # pyright: ignore
+
+    _ = DMD(svd_rank=-1, exact=True).fit(P.T, Q.T).eigs

@@ -1,0 +1,75 @@
+"""koopsim export: a trained model as one file for torch.export or ONNX."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from koopsim.cli import parse
+from koopsim.errors import KoopsimError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Write a trained SIM as ONNX or torch.export, for any batch size, and check what the file answers."""
+
+    what: Annotated[str, tyro.conf.Positional]
+    """A run directory, or a model of the zoo, such as zoo:mnist/sim-two."""
+    format: Literal["onnx", "pt2"] = "onnx"
+    """onnx for onnxruntime and others, pt2 for torch.export.load."""
+    out: Path | None = None
+    """The file to write; by default the model's name in this folder."""
+    fuse: bool = True
+    """Multiply the linear maps out and fold the normalisations away first."""
+    check: bool = True
+    """Run the file on inputs of another size and compare with the model."""
+    picture: int = 0
+    """Of a run of image regression: which of its networks, counted from 0."""
+    overwrite: bool = False
+    """Replace --out where it exists."""
+    json: bool = False
+    """Print what was written as JSON on standard output."""
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse(Arguments, argv, "export")
+    from koopsim import zoo
+    from koopsim.runs import RunDirectory
+
+    if arguments.what.startswith(zoo.PREFIX):
+        name, run = arguments.what.removeprefix(zoo.PREFIX), zoo.run_of_card(arguments.what)
+    else:
+        name, run = RunDirectory(arguments.what).read_config()
+    file = arguments.out or Path(name.replace("/", "-").replace(":", "-")).with_suffix(f".{arguments.format}")
+    if file.suffix != f".{arguments.format}":
+        raise KoopsimError(f"--out is {file}; a file of --format {arguments.format} ends in .{arguments.format}.")
+    if file.exists() and not arguments.overwrite:
+        raise KoopsimError(f"{file} exists; add --overwrite, or give another --out.")
+    if not file.parent.is_dir():
+        raise KoopsimError(f"There is no folder {file.parent} to write {file.name} into.")
+    from torch import nn
+
+    from koopsim.export import example, export_model
+
+    example(run.model)  # a model that does not export says so before it is loaded
+    model = zoo.load(arguments.what)
+    if isinstance(model, nn.ModuleList):
+        if not 0 <= arguments.picture < len(model):
+            raise KoopsimError(f"--picture is {arguments.picture}; this run has {len(model)}, counted from 0.")
+        model = model[arguments.picture]
+    done = export_model(model, run.model, file, arguments.format, arguments.fuse, arguments.check)
+    if arguments.json:
+        print(json.dumps(asdict(done) | {"name": name, "file": str(done.file)}, indent=2))
+        return 0
+    kind = "fused" if done.fused else "not fused"
+    print(f"{file}: {name}, {kind}, input {' x '.join(done.shape)}, {done.bytes / 1024:,.0f} KiB")
+    if done.difference is not None:
+        print(
+            f"  {done.runtime}: largest difference {done.difference:.2g}, where the largest output is {done.scale:.2g}"
+        )
+    elif arguments.check:
+        print("koopsim: not checked, onnxruntime is not installed: pip install 'koopsim[export]'.", file=sys.stderr)
+    return 0

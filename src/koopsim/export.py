@@ -1,0 +1,172 @@
+"""A trained model as one file that runs without koopsim, for any batch size.
+
+    .pt2    torch.export: torch.export.load(file).module()(x)
+    .onnx   ONNX: onnxruntime, a browser, a phone
+
+A SIM is feedforward, so it exports as it is, or fused (nn/fuse.py), which is smaller and faster. A DEQ or a monDEQ asks
+at every step whether it has converged: a loop of unknown length is no graph, and is refused by name.
+"""
+
+import contextlib
+import copy
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from koopsim.config import (
+    DEQConfig,
+    FourierNetworkConfig,
+    IdentityConfig,
+    MLPConfig,
+    Model,
+    SIMConfig,
+    TCNConfig,
+    VGGConfig,
+)
+from koopsim.errors import KoopsimError
+from koopsim.nn.sim import SIM
+
+FORMATS = ("onnx", "pt2")
+AGREES = 1e-4  # of the largest output: what another runtime may differ by
+LENGTH = 120  # of the sequence that is traced; any other length runs too
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written, and how far it is from the model when it is run."""
+
+    file: Path
+    format: str
+    shape: tuple[str, ...]  # of the input; words are free
+    fused: bool
+    bytes: int
+    runtime: str | None  # what it was checked with; None: not checked
+    difference: float | None  # the largest one of an output
+    scale: float | None  # the largest output
+
+
+def example(model: Model, batch: int = 2, length: int = LENGTH) -> tuple[Tensor, dict[int, str]]:
+    """An input of the model of a configuration, the same at every call, and its free axes by name."""
+    seeded = torch.Generator().manual_seed(batch)
+    match model:
+        case SIMConfig(lift=VGGConfig(image=image)):
+            return torch.randn(batch, *image, generator=seeded), {0: "batch"}
+        case SIMConfig(lift=TCNConfig(input_channels=1)):
+            return torch.randint(0, 10, (batch, length), generator=seeded).float(), {0: "batch", 1: "length"}
+        case SIMConfig(lift=TCNConfig(input_channels=channels)):
+            return torch.randn(batch, length, channels, generator=seeded), {0: "batch", 1: "length"}
+        case SIMConfig(lift=(MLPConfig() | IdentityConfig()) as lift):
+            return torch.rand(batch, lift.inputs, generator=seeded), {0: "batch"}
+        case FourierNetworkConfig():
+            return torch.rand(batch, model.inputs, generator=seeded), {0: "batch"}
+        case _:
+            kind = "DEQ" if isinstance(model, DEQConfig) else "monDEQ"
+            raise KoopsimError(
+                f"A {kind} does not export: its solver runs until it has converged, which is no graph. "
+                "Export a SIM, or distil this one into a SIM first (koopsim.bridge.distill)."
+            )
+
+
+def export(
+    model: nn.Module,
+    x: Tensor,
+    axes: Mapping[int, str],
+    file: Path,
+    format: str = "onnx",
+    fuse: bool = True,
+) -> Path:
+    """Write `model` to `file`, whole or not at all. `x` is an input to trace with; its `axes` are free, by name."""
+    if format not in FORMATS:
+        raise KoopsimError(f"The format is {format!r}; expected one of {', '.join(FORMATS)}.")
+    if format == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
+        raise KoopsimError("ONNX needs the extra packages: pip install 'koopsim[export]', or take --format pt2.")
+    model = model.fuse() if fuse and isinstance(model, SIM) else copy.deepcopy(model).eval()
+    free = {axis: torch.export.Dim(name, min=1) for axis, name in axes.items()}
+    try:
+        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}.", suffix=f".{format}")
+    except OSError as error:
+        raise KoopsimError(f"Cannot write {file}: {error.strerror}.") from error
+    os.close(handle)
+    try:
+        with torch.no_grad(), _quiet():
+            program = torch.export.export(model, (x,), dynamic_shapes=(free,))
+            if format == "pt2":
+                torch.export.save(program, temporary)
+            else:
+                made = torch.onnx.export(
+                    program, (x,), dynamo=True, input_names=["x"], output_names=["y"], verbose=False
+                )
+                assert made is not None
+                made.save(temporary, external_data=False)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, file)
+    except Exception as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        why = "; without --no-fuse it may" if isinstance(model, SIM) else ""
+        raise KoopsimError(f"This model does not export to {format}{why}: {first}") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return file
+
+
+def run_exported(file: Path, x: Tensor) -> tuple[Tensor, str] | None:
+    """What an exported file answers to x, and which runtime said so; None where onnxruntime is not installed."""
+    if file.suffix == ".pt2":
+        with torch.no_grad(), _quiet():
+            return torch.export.load(file).module()(x), f"torch {torch.__version__}"
+    if not find_spec("onnxruntime"):
+        return None
+    import onnxruntime  # pyright: ignore[reportMissingImports]
+
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+    return torch.as_tensor(y), f"onnxruntime {onnxruntime.__version__}"
+
+
+def export_model(
+    model: nn.Module, config: Model, file: Path, format: str = "onnx", fuse: bool = True, check: bool = True
+) -> Exported:
+    """Write the trained model of a configuration, and compare what the file answers with what the model does."""
+    dtype = next(model.parameters()).dtype
+    x, axes = example(config)
+    model = model.cpu().eval()
+    export(model, x.to(dtype), axes, file, format, fuse)
+    runtime = difference = scale = None
+    if check:
+        other, _ = example(config, batch=5, length=LENGTH // 3)  # not the shapes that were traced
+        with torch.no_grad():
+            y = model(other.to(dtype))
+        found = run_exported(file, other.to(dtype))
+        if found is not None:
+            runtime, scale = found[1], float(y.abs().max())
+            difference = float((found[0] - y).abs().max())
+            if not difference <= AGREES * scale:
+                file.unlink()
+                raise KoopsimError(
+                    f"{file} was wrong and is removed: {runtime} differs by {difference:.2g} where the largest output "
+                    f"is {scale:.2g}. Try --no-fuse or the other format."
+                )
+    shape = tuple(axes.get(i, str(n)) for i, n in enumerate(x.shape))
+    fused = fuse and isinstance(model, SIM)
+    return Exported(file, format, shape, fused, file.stat().st_size, runtime, difference, scale)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Exporters speak of their own innards: deprecations, conversions. None of it is the user's to act on."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,139 @@
+"""Exported files answer as the model does, for sizes that were not traced; what cannot be exported says so."""
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+import torch
+from torch import nn
+
+import koopsim
+from koopsim.cli import main
+from koopsim.config import DEQConfig, FourierNetworkConfig, MonDEQConfig
+from koopsim.errors import KoopsimError
+from koopsim.export import example, export, export_model, run_exported
+from koopsim.presets import PRESETS
+
+FORMATS = [
+    "pt2",
+    pytest.param("onnx", marks=pytest.mark.skipif(not find_spec("onnxscript"), reason="needs koopsim[export]")),
+]
+
+
+def small(name: str):
+    """A preset small enough to be traced in a moment, and its model."""
+    config = PRESETS[name].model
+    if name.startswith("copy"):
+        config = replace(config, lift=replace(config.lift, levels=2))
+    torch.manual_seed(0)
+    return config, koopsim.build(config).eval()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ["copy/sim-two", "digits/sim-single", "image/sim-rff"])
+def test_a_file_answers_for_other_sizes_than_it_was_traced_with(name, format, tmp_path):
+    config, model = small(name)
+    x, axes = example(config)
+    file = export(model, x, axes, tmp_path / f"model.{format}", format)
+    assert list(tmp_path.iterdir()) == [file]
+    for batch, length in ((1, 40), (7, 9)):
+        other = example(config, batch, length)[0]
+        found = run_exported(file, other)
+        if found is None:
+            pytest.skip("onnxruntime is not installed")
+        torch.testing.assert_close(found[0], model(other).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_is_not_fused_is_the_model(tmp_path):
+    config, model = small("digits/sim-two")
+    done = export_model(model, config, tmp_path / "model.pt2", "pt2", fuse=False)
+    assert not done.fused
+    assert done.difference == 0.0
+    fused = export_model(model, config, tmp_path / "fused.pt2", "pt2")
+    assert fused.fused
+    assert fused.bytes < done.bytes
+
+
+def test_a_tancik_network_exports_too(tmp_path):
+    config = FourierNetworkConfig(features=8, width=6)
+    done = export_model(koopsim.build(config), config, tmp_path / "model.pt2", "pt2")
+    assert not done.fused
+    assert done.shape == ("batch", "2")
+
+
+def test_a_solver_does_not_export():
+    for config in (DEQConfig(), MonDEQConfig()):
+        with pytest.raises(KoopsimError, match=r"solver runs until it has converged.*distil"):
+            example(config)
+
+
+def test_a_wrong_file_is_found_out_and_removed(tmp_path, monkeypatch):
+    config, model = small("digits/sim-single")
+    monkeypatch.setattr(
+        "koopsim.export.run_exported", lambda file, x: (model(x).detach() + 0.01, "a runtime that is a little off")
+    )
+    with pytest.raises(
+        KoopsimError, match=r"wrong and is removed: a runtime that is a little off differs by 0\.01"
+    ):
+        export_model(model, config, tmp_path / "model.pt2", "pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_cannot_be_traced_is_one_line_and_leaves_nothing(tmp_path):
+    class Asks(nn.Module):
+        def forward(self, x):
+            return x if float(x.sum()) > 0 else -x
+
+    with pytest.raises(KoopsimError, match="does not export to pt2") as error:
+        export(Asks(), torch.randn(2, 3), {0: "batch"}, tmp_path / "model.pt2", "pt2")
+    assert "\n" not in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_verb(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "zoo:mnist/sim-single", "--format", "pt2", "--json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written["file"] == "mnist-sim-single.pt2"
+    assert written["shape"] == ["batch", "1", "28", "28"]
+    assert written["difference"] <= 1e-5 * written["scale"]
+    module = torch.export.load(tmp_path / written["file"]).module()
+    x = torch.randn(9, 1, 28, 28)
+    torch.testing.assert_close(module(x), koopsim.load("mnist/sim-single")(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["zoo:copy/deq"], "A DEQ does not export"),
+        (["zoo:mnist/mondeq-multi", "--format", "pt2"], "A monDEQ does not export"),
+        (["zoo:mnist/sim-singel"], "Did you mean"),
+        (["/nowhere/at/all"], "no folder /nowhere/at/all"),
+        (["zoo:mnist/sim-two", "--out", "x.pt2"], "ends in .onnx"),
+        (["zoo:mnist/sim-two", "--out", "nowhere/x.onnx"], "There is no folder nowhere"),
+    ],
+)
+def test_bad_input_is_one_line(arguments, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert says in err
+    assert out == ""
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_exists_is_kept(capsys, tmp_path):
+    file = tmp_path / "model.pt2"
+    file.write_text("mine")
+    assert main(["export", "zoo:mnist/sim-two", "--format", "pt2", "--out", str(file)]) == 2
+    assert "add --overwrite" in capsys.readouterr().err
+    assert file.read_text() == "mine"
+
+
+def test_without_onnx_the_verb_says_what_to_install(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("koopsim.export.find_spec", lambda name: None)
+    assert main(["export", "zoo:mnist/sim-two", "--out", str(tmp_path / "m.onnx")]) == 2
+    assert "koopsim[export]" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
