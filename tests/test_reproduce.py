@@ -113,3 +113,18 @@ def test_a_dry_run_writes_nothing(tmp_path, capsys):
     assert main(["reproduce", "all", "--scale", "smoke", "--dry-run", "--out", str(tmp_path / "o")]) == 0
     assert "15 of 15 runs" in capsys.readouterr().err
     assert not (tmp_path / "o").exists()
+
+
+def test_a_search_comes_first_when_asked_for(tiny, tmp_path, capsys, monkeypatch):
+    from koopsim.cli import tune
+
+    asked = []
+    whole = tune.main
+    monkeypatch.setattr(tune, "main", lambda argv: asked.append(argv) or whole([*argv, "--trials", "2"]))
+    arguments = ["reproduce", "table2", "--scale", "smoke", "--only", "sim-single", "--device", "cpu", "--search"]
+    assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
+    assert [run["name"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["digits/sim-single"]
+    assert len(asked) == 1
+    best = json.loads((tmp_path / "searches" / "digits-sim-single" / "result.json").read_text())["best"]["run"]
+    kept = json.loads((tmp_path / "runs" / "digits-sim-single-seed0" / "config.json").read_text())["run"]
+    assert kept["recipe"] == best["recipe"]

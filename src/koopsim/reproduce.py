@@ -9,7 +9,7 @@ until all of it is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -74,11 +74,13 @@ def plan(
     only: Sequence[str] = (),
     pictures: tuple[str, str] = ("photographs", "text"),
     cuda: bool = False,
+    chosen: Mapping[str, Run] | None = None,
 ) -> list[Job]:
     """Every run the targets need, each once; `only` keeps those whose name contains one of its words.
 
     Table 2 has three seeds at the paper's size, everything else one, unless `seeds` says otherwise. `pictures` are the
-    two sets of Table 3: a folder each, or the project's own.
+    two sets of Table 3: a folder each, or the project's own. `chosen` has what a search found, by preset: its model and
+    recipe take the preset's place.
     """
     for target in targets:
         if target not in TARGETS:
@@ -93,6 +95,8 @@ def plan(
     jobs = []
     for name in names:
         base = run_of(name, "paper" if name.startswith("digits/") else scale)
+        if chosen and name in chosen:
+            base = replace(base, model=chosen[name].model, recipe=chosen[name].recipe)
         known = PAPER_SECONDS if scale == "paper" else SMOKE_SECONDS
         seconds = known.get(name) if scale == "smoke" or cuda else None
         repeats = seeds or (3 if isinstance(base.task, ClassificationConfig) and scale == "paper" else 1)

@@ -57,8 +57,11 @@ def test_kept_drawings_stand_beside_a_kept_result(tmp_path):
     assert left_out == []
     assert np.allclose(found.truth, pixels / 255)
     assert np.allclose(found.models["SIM (RFF only)"][0], 1 - pixels / 255)
-    for file in folder.iterdir():
-        file.unlink()
+    kept = tmp_path / "images" / "set16-one-truth.png"
+    (folder / "one.png").rename(kept)  # the set is gone, but its truth was kept
+    (again,), _ = comparisons(find([tmp_path]).runs)
+    assert np.array_equal(again.truth, found.truth)
+    kept.unlink()
     assert comparisons(find([tmp_path]).runs)[0] == []
     assert "holds no pictures" in comparisons(find([tmp_path]).runs)[1][0]
 

@@ -91,7 +91,7 @@ def test_it_says_what_it_wrote(folder, capsys):
     (folder / "bad.json").write_text("{")
     assert main(["report", str(folder), "--out", str(folder / "out")]) == 0
     said = capsys.readouterr()
-    assert f"3 runs and 1 searches, on one page: {folder / 'out' / 'index.html'}" in said.out
+    assert f"3 runs, 1 search, on one page: {folder / 'out' / 'index.html'}" in said.out
     assert "table1.md/csv/tex" in said.out
     assert "figure3.png/svg" in said.out
     assert f"skipped {folder / 'bad.json'}: Expecting" in said.err

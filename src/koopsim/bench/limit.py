@@ -68,27 +68,41 @@ def floor_of(demand: Demand, machine: Machine, precision: str = "float32") -> Fl
 
 
 def train_demand(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Demand:
-    """What one training step of `model` on a batch demands.
+    """What one training step of `model` on a batch demands, counted on a CPU, whose operations are all seen.
 
-    A SIM is followed without being computed, on torch's meta device. A model with a solver is run, on a CPU: how long
-    its solves are depends on the numbers, and only the plain operations of a CPU are all seen by the counter.
+    A SIM's demand is a constant and so much a sample, so two small batches tell it. A model with a solver is run on the
+    whole batch: how long its solves are depends on the numbers.
     """
+    model = copy.deepcopy(model).cpu().train()
     feedforward = isinstance(model, SIM)
-    device = "meta" if feedforward else "cpu"
-    model = copy.deepcopy(model).to(device).train()
-    x, y = x.to(device), y.to(device)
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    kept = _LayerInputs(model) if feedforward else _Saved(model)
-    with FlopCounterMode(display=False) as counter:
-        with kept:
-            value = loss(model(x), y)
-        torch.autograd.grad(value, parameters, allow_unused=True)
-    return Demand(counter.get_total_flops(), sum(p.numel() for p in parameters), kept.numbers())
+
+    def counted(rows: int) -> Demand:
+        kept = _LayerInputs(model) if feedforward else _Saved(model)
+        xs, ys = x[:rows].cpu(), y[:rows].cpu()
+        return _counted(lambda: loss(model(xs), ys), _learnt(model), kept)
+
+    return affine(counted, len(x)) if feedforward else counted(len(x))
 
 
-def call_demand(call: Callable[[], Tensor], parameters: list[nn.Parameter]) -> Demand:
-    """The same for a loss written as a call, such as one with its products folded; use the meta device to be quick."""
-    kept = _Saved(nn.ParameterList(parameters))
+def folded_demand(model: nn.Module, call: Callable[[int], Tensor], rows: int) -> Demand:
+    """The same for a loss of so many rows that does not go through the model's layers, such as one folded."""
+    return affine(lambda n: _counted(lambda: call(n), _learnt(model), _Saved(model)), rows)
+
+
+def affine(counted: Callable[[int], Demand], rows: int) -> Demand:
+    """What is a constant and so much a row, from two small counts: c(2) + (rows - 2) (c(3) - c(2))."""
+    if rows <= 3:
+        return counted(rows)
+    two, three = counted(2), counted(3)
+    flops = two.flops + (rows - 2) * (three.flops - two.flops)
+    return Demand(flops, two.parameters, two.activations + (rows - 2) * (three.activations - two.activations))
+
+
+def _learnt(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def _counted(call: Callable[[], Tensor], parameters: list[nn.Parameter], kept: "_LayerInputs | _Saved") -> Demand:
     with FlopCounterMode(display=False) as counter:
         with kept:
             value = call()

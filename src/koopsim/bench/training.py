@@ -1,7 +1,7 @@
 """Training steps: SIMs beside DEQ and monDEQ, captured beside eager, each beside its floor.
 
-A step is the whole one: batch, forward, backward, clipping, Adam. Weights are the zoo's where it has both sides, so that
-solvers do the work they do in the middle of training; images are random, of the right shape.
+A step is the whole one: batch, forward, backward, Adam. Weights are the zoo's where it has all sides, so that solvers do
+the work they do late in training; images are random, of the right shape.
 """
 
 from collections.abc import Callable

@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
             show(report.tables[name])
     for line in report.left_out:
         print(f"skipped {line}", file=sys.stderr)
-    print(f"{len(found.runs)} runs and {len(found.searches)} searches, on one page: {report.files[0]}")
+    print(f"{found.counts()}, on one page: {report.files[0]}")
     print(f"tables and figures beside it: {_grouped(report.files[1:])}")
     return 0
 

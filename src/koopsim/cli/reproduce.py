@@ -53,18 +53,40 @@ def main(argv: list[str]) -> int:
     device = pick_device(arguments.device)
     pictures = (arguments.natural, arguments.text)
     cuda = device.type == "cuda"
-    jobs = plan(arguments.targets, arguments.out, arguments.scale, arguments.seeds, arguments.only, pictures, cuda)
+    settings = (arguments.targets, arguments.out, arguments.scale, arguments.seeds, arguments.only, pictures, cuda)
+    jobs = plan(*settings)
     announce(jobs, str(device))
     if arguments.dry_run:
         return _say_json(jobs, []) if arguments.json else 0
     missing = missing_data(jobs)
     if missing:
         raise KoopsimError(f"These data sets are not here: fetch them with 'koopsim data get {' '.join(missing)}'.")
+    if arguments.search:
+        jobs = plan(*settings, chosen=searched(jobs, arguments))
     status = work(jobs, device)
     if status:
         return status
     files = draw(arguments, jobs)
     return _say_json(jobs, files) if arguments.json else 0
+
+
+def searched(jobs: list, arguments: Arguments) -> dict:
+    """The best configuration of each SIM by a search of its own; one that is finished is read, one cut off goes on."""
+    from koopsim.cli import tune
+    from koopsim.config import Run, from_dict
+    from koopsim.search import SearchDirectory
+
+    found = {}
+    for name in dict.fromkeys(job.name for job in jobs if "/sim" in job.name):
+        folder = arguments.out / "searches" / name.replace("/", "-")
+        given = ["--retrain", "0", "--device", arguments.device]
+        begun = (folder / "search.json").exists()
+        how = ["--resume", str(folder)] if begun else [name, "--scale", arguments.scale, "--out", str(folder)]
+        with contextlib.redirect_stdout(sys.stderr):
+            if tune.main([*how, *given]):
+                raise KoopsimError("The search was stopped and saved. Give the same command again to go on.")
+        found[name] = from_dict(Run, SearchDirectory(folder).read_result()["best"]["run"])
+    return found
 
 
 def announce(jobs: list, device: str) -> None:

@@ -37,6 +37,11 @@ class Findings:
     measurements: list[Measurement] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
+    def counts(self) -> str:
+        """ "35 runs, 1 search" """
+        runs, searches = len(self.runs), len(self.searches)
+        return f"{runs} run{'' if runs == 1 else 's'}, {searches} search{'' if searches == 1 else 'es'}"
+
 
 def collect(paths: Sequence[Path]) -> tuple[list[Result], list[str]]:
     """(runs, what was skipped and why) of every result file in or below `paths`."""

@@ -1,7 +1,8 @@
 """Pictures of image regression beside the truth, small enough to stand inside the page.
 
 Shown are the test pixels, [1::2, 1::2], which no model was trained or chosen on: a picture of half the size. They are
-drawn from a run's weights, or taken from PNGs that were kept beside a result as images/SET-PICTURE-MODEL.png.
+drawn from a run's weights, or taken from PNGs that were kept beside a result as images/SET-PICTURE-MODEL.png. The truth
+comes from the set of pictures, or from images/SET-PICTURE-truth.png where the set does not travel with the results.
 """
 
 import base64
@@ -28,6 +29,7 @@ BYTES = 1_400_000  # for all pictures of a page, as data URIs
 SECONDS = 8.0  # of this process, for drawing
 
 Shown = NDArray[np.float32]  # (height, width, 3) in [0, 1]
+Truths = dict[ImageRegressionConfig, PictureSet]
 
 
 @dataclass
@@ -43,7 +45,7 @@ class Comparison:
 def comparisons(results: Sequence[Result]) -> tuple[list[Comparison], list[str]]:
     """(pictures with at least one model's drawing, what was left out and why)."""
     found: dict[tuple[str, str], Comparison] = {}
-    truths: dict[ImageRegressionConfig, PictureSet] = {}
+    truths: Truths = {}
     left_out, began = [], time.process_time()
     for result in image_runs(results):
         try:
@@ -55,9 +57,7 @@ def comparisons(results: Sequence[Result]) -> tuple[list[Comparison], list[str]]
     return [c for c in found.values() if c.models], left_out
 
 
-def _add(
-    result: Result, found: dict[tuple[str, str], Comparison], truths: dict[ImageRegressionConfig, PictureSet]
-) -> None:
+def _add(result: Result, found: dict[tuple[str, str], Comparison], truths: Truths) -> None:
     """Put what a run drew beside the truth; sets of pictures that were read are kept in `truths`."""
     path = Path(result["path"])
     weights = path.name == "result.json" and (path.parent / "checkpoint.safetensors").exists()
@@ -71,15 +71,23 @@ def _add(
     run = from_dict(Run, result["run"], str(path))
     if not isinstance(run.task, ImageRegressionConfig):
         raise KoopsimError(f"its task is a {type(run.task).__name__}")
-    if run.task not in truths:
-        truths[run.task] = picture_set(run.task.pictures, run.task.size, run.task.count, run.task.seed)
-    true = truths[run.task]
-    drawn = {name: _pixels(file) for name, file in kept.items()} if kept else _drawn(path.parent, run, true.names)
+    drawn = {name: _pixels(file) for name, file in kept.items()} if kept else _drawn(path.parent, run, names)
     for name, values in list(drawn.items())[:PICTURES]:
-        truth = shown_pixels(true.values[true.names.index(name)])
-        comparison = found.setdefault((set_of(result), name), Comparison(set_of(result), name, truth))
-        psnr = result["test"].get(f"psnr/{name}")  # checked to be a number, where it is there
-        comparison.models[title_of(result["name"])] = (shown_pixels(values) if kept else values, psnr)
+        key = (set_of(result), name)
+        if key not in found:
+            found[key] = Comparison(*key, shown_pixels(_truth(kept.get(name), name, run.task, truths)))
+        psnr = result["test"].get(f"psnr/{name}")
+        found[key].models[title_of(result["name"])] = (shown_pixels(values) if kept else values, psnr)
+
+
+def _truth(kept: Path | None, name: str, task: ImageRegressionConfig, truths: Truths) -> Shown:
+    """The picture itself: images/SET-PICTURE-truth.png where it was kept beside a drawing, else from its set."""
+    file = kept and kept.with_name(f"{kept.stem.split(f'-{name}-')[0]}-{name}-truth.png")
+    if file and file.exists():
+        return _pixels(file)
+    if task not in truths:
+        truths[task] = picture_set(task.pictures, task.size, task.count, task.seed)
+    return truths[task].values[truths[task].names.index(name)]
 
 
 def _plain_set(result: Result) -> str:
@@ -91,13 +99,14 @@ def _pixels(file: Path) -> Shown:
         return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
 
 
-def _drawn(folder: Path, run, names: tuple[str, ...]) -> dict[str, Shown]:
+def _drawn(folder: Path, run: Run, names: Sequence[str]) -> dict[str, Shown]:
     """The first pictures from the weights of a run, at the pixels that are shown."""
     import torch
 
     from koopsim.tasks.image_regression import coordinates, full_precision
     from koopsim.train import load
 
+    assert isinstance(run.task, ImageRegressionConfig)
     models, size = load(folder), run.task.size
     grid = shown_pixels(coordinates(size, size).reshape(size, size, 2).numpy())
     x = torch.from_numpy(np.ascontiguousarray(grid)).reshape(-1, 2)

@@ -76,12 +76,7 @@ def _summary(found: Findings) -> str:
     from koopsim.report.names import machine_of
 
     machines = sorted({machine_of(r) for r in found.runs})
-    counts = [_count(len(found.runs), "run"), _count(len(found.searches), "search", "searches")]
-    return ", ".join(counts) + (f", on {' and '.join(machines)}" if machines else "") + "."
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return found.counts() + (f", on {' and '.join(machines)}" if machines else "") + "."
 
 
 def table_html(table: Table, name: str) -> str:
