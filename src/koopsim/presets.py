@@ -196,6 +196,7 @@ def _smoke(name: str, run: Run) -> Run:
         small = PRESETS[f"digits/{name.split('/')[1]}"].run
         assert small is not None
         recipe = replace(run.recipe, batch_size=32, epochs=4, warm_up=10, shift=min(run.recipe.shift, 1))
+        recipe = replace(recipe, learning_rate=max(recipe.learning_rate, 5e-3))  # few steps: larger ones
         average = min(run.recipe.average, 0.9)
         return replace(small, recipe=replace(recipe, average=average), task=ClassificationConfig("digits", train=600))
     if isinstance(run.task, ImageRegressionConfig):

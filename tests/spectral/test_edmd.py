@@ -198,6 +198,7 @@ def test_an_observable_that_is_zero_changes_nothing():
     verdict = EDMD(Monomials(1)).fit((X, Y)).verdict()
     with_zero = EDMD(Monomials(1)).fit((X, Y), inputs=np.zeros((len(X), 1))).verdict()
     assert with_zero.case == verdict.case == "fixed-point"
+    assert with_zero.point is not None
     np.testing.assert_allclose(with_zero.point, [1, 2, -4, 0], atol=1e-8)
     still = EDMD(Monomials(1)).fit((X, 0.5 * X), inputs=np.zeros((len(X), 1))).verdict()
     assert still.case == "origin"

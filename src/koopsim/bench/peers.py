@@ -25,15 +25,15 @@ EXTRA = "is not installed: pip install 'koopsim[bench]'"
 
 
 class TorchDEQ(nn.Module):
-    """torchdeq in the place of our `DEQ`: Anderson, exact implicit gradient, the same relative residual."""
+    """torchdeq in the place of our `DEQ`: exact implicit gradient, the same relative residual to stop at."""
 
-    def __init__(self, cell: nn.Module, max_steps: int, tol: float):
+    def __init__(self, cell: nn.Module, solver: str, max_steps: int, tol: float):
         super().__init__()
         import torchdeq
 
         self.cell = cell
         self.solve = torchdeq.get_deq(
-            ift=True, f_solver="anderson", b_solver="anderson", f_max_iter=max_steps, b_max_iter=max_steps,
+            ift=True, f_solver=solver, b_solver=solver, f_max_iter=max_steps, b_max_iter=max_steps,
             f_tol=tol, b_tol=tol, f_stop_mode="rel", b_stop_mode="rel",
         )  # fmt: skip
 
@@ -51,33 +51,35 @@ class PeerModel(TransformerDEQ):
 
 
 def solver_rows(setting: Setting) -> list[Comparison]:
-    """A training step of the DEQ on copy memory, ours and torchdeq's solver round the same cell."""
+    """A training step of the DEQ on copy memory: each of our solvers and its namesake round the same cell."""
     if not find_spec("torchdeq"):
         raise KoopsimError(f"torchdeq {EXTRA}.")
-    found = []
-    for batch in setting.sizes.copy_batches:
-        sides = {name: _stepping(name, setting, batch) for name in ("koopsim", "torchdeq")}
+    found, batch = [], setting.sizes.solver_batch
+    for solver in setting.sizes.solvers:
+        sides = {name: solver_stepping(name, solver, setting, batch) for name in ("koopsim", "torchdeq")}
+        if setting.capture:
+            sides["koopsim, captured"] = solver_stepping("koopsim", solver, setting, batch)
         with in_precision(setting.precision):
-            makers: dict[str, Maker] = {name: s.maker(setting, capture=False) for name, s in sides.items()}
-            if setting.capture:
-                sides["koopsim, captured"] = _stepping("koopsim", setting, batch)
-                makers["koopsim, captured"] = sides["koopsim, captured"].maker(setting, capture=True)
+            makers: dict[str, Maker] = {n: s.maker(setting, capture=n.endswith("captured")) for n, s in sides.items()}
             timings = measure(makers, setting.device, setting.sizes.turns, {n: s.steps for n, s in sides.items()})
-            done = {name: Side(name, timings[name], note=_residual(s)) for name, s in sides.items()}
-        work = f"DEQ train step, T={setting.sizes.horizon}, batch {batch}, tolerance {TOLERANCE:g}"
+            done = {n: Side(f"{n}, {solver}", timings[n], note=_residual(s)) for n, s in sides.items()}
+        work = f"DEQ train step, T={setting.sizes.horizon}, batch {batch}, to {TOLERANCE:g}"
         found += [Comparison("solver", work, done[n], done["torchdeq"]) for n in done if n != "torchdeq"]
     return found
 
 
-def _stepping(name: str, setting: Setting, batch: int) -> Stepping:
+def solver_stepping(name: str, solver: str, setting: Setting, batch: int) -> Stepping:
+    """Steps of the trained DEQ with our solver, or with torchdeq's of the same name."""
     model = model_of("copy/deq", setting.device)
     assert isinstance(model, TransformerDEQ)
     deq = model.deq
+    deq.solver = deq.backward_solver = solver
     deq.max_steps = deq.backward_max_steps = MAX_STEPS
     deq.tol = deq.backward_tol = TOLERANCE
     deq.captured_steps = (MAX_STEPS, MAX_STEPS)
     if name == "torchdeq":
-        model.deq = TorchDEQ(deq.cell, MAX_STEPS, TOLERANCE)  # pyright: ignore
+        theirs = "fixed_point_iter" if solver == "picard" else solver
+        model.deq = TorchDEQ(deq.cell, theirs, MAX_STEPS, TOLERANCE)  # pyright: ignore
         model.__class__ = PeerModel
     return copy_stepping(model, setting, batch, setting.sizes.horizon)
 
@@ -101,7 +103,7 @@ def edmd_rows(setting: Setting) -> list[Comparison]:
     from koopsim.spectral import EDMD, Monomials, Observables
 
     if not find_spec("deeptime") and not find_spec("pydmd"):
-        raise KoopsimError(f"deeptime and pydmd: neither {EXTRA}.")
+        raise KoopsimError("Neither deeptime nor pydmd " + EXTRA + ".")
     found, rng = [], np.random.default_rng(0)
     for states, degree, samples in setting.sizes.edmd:
         X = rng.uniform(-1, 1, (samples, states))

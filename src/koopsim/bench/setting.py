@@ -19,6 +19,8 @@ class Sizes:
     turns: int = 5
     horizon: int = 500  # T of copy memory, the paper's
     copy_batches: tuple[int, ...] = (1, 20)
+    solver_batch: int = 20
+    solvers: tuple[str, ...] = ("anderson", "broyden", "picard")
     image_sets: tuple[str, ...] = ("mnist", "cifar10")
     image_batch: int = 128
     large_batch: int = 256  # of inference
@@ -37,10 +39,12 @@ class Sizes:
 QUICK = Sizes(
     turns=3,
     horizon=100,
-    copy_batches=(20,),
+    copy_batches=(10,),
+    solver_batch=2,
+    solvers=("anderson", "broyden"),
     image_sets=("mnist",),
     image_batch=16,
-    large_batch=32,
+    large_batch=16,
     trials=8,
     pictures=4,
     picture_size=32,

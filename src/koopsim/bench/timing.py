@@ -34,8 +34,7 @@ def measure(
     """The timing of each work. `units`: how many units of work one call is, 1 unless told."""
     works, peaks, calls = {}, {}, {}
     for name, make in makers.items():
-        works[name], peaks[name] = _built(make, device)
-        works[name]()
+        works[name], peaks[name] = _built(make, device)  # which ran it once; the next run sets the number of calls
         once = _seconds(works[name], 1, device)
         calls[name] = max(1, min(1000, round(TURN / max(once, 1e-9))))
     times: dict[str, list[float]] = {name: [] for name in works}

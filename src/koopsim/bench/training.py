@@ -1,7 +1,7 @@
 """Training steps: SIMs beside DEQ and monDEQ, captured beside eager, each beside its floor.
 
-A step is the whole one: batch, forward, backward, Adam. Weights are the zoo's where it has all sides, so that solvers do
-the work they do late in training; images are random, of the right shape.
+A step is the whole one: batch, forward, backward, Adam. Weights are the zoo's where it has all sides, so that solvers
+do the work they do late in training; images are random, of the right shape.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class Stepping:
             data = (self.x, self.y)
             trainer = Trainer(self.model.train(), self.loss, data, recipe, autocast=setting.autocast, capture=capture)
             trainer.tune()
-            for _ in range(2):
+            for _ in range(2 * capture):  # until the graph has as many solver steps as the model needs
                 trainer.counters.zero_()
                 trainer.run(0, self.steps)
             trainer.adaptive = False  # in training the host looks every 64 steps

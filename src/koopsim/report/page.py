@@ -11,6 +11,7 @@ from pathlib import Path
 from koopsim.report.charts import Chart
 from koopsim.report.collect import Findings, Measurement
 from koopsim.report.compare import BYTES, Comparison, data_uri
+from koopsim.report.names import machine_of
 from koopsim.report.tables import Table
 
 ASSETS = Path(__file__).with_name("assets")
@@ -73,8 +74,6 @@ def page(sections: Sequence[Section], cards: Sequence[Card], found: Findings) ->
 
 
 def _summary(found: Findings) -> str:
-    from koopsim.report.names import machine_of
-
     machines = sorted({machine_of(r) for r in found.runs})
     return found.counts() + (f", on {' and '.join(machines)}" if machines else "") + "."
 
