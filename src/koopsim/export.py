@@ -109,7 +109,10 @@ def export(
         os.chmod(temporary, 0o644)
         os.replace(temporary, file)
     except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # ONNX wraps what went wrong in advice of many lines
+            cause = cause.__cause__
+        first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
         why = "; without --no-fuse it may" if isinstance(model, SIM) else ""
         raise KoopsimError(f"This model does not export to {format}{why}: {first}") from error
     finally:

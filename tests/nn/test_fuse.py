@@ -135,9 +135,9 @@ def test_any_lift_and_any_psi_are_kept_as_they_are():
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("name", ["copy/sim-single", "copy/sim-two", "cifar10/sim-single", "cifar10/sim-two"])
-def test_every_kernel_of_cuda_gives_the_same_outputs(name):
+def test_every_kernel_of_cuda_gives_the_same_outputs(name, monkeypatch):
     torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     model = koopsim.load(name, "cuda")
     x = example(PRESETS[name].model, batch=64, length=520)[0].cuda()
     assert_same(model, model.fuse(), x)

@@ -115,6 +115,8 @@ def draw(curves: Sequence[Curve], title: str, file: Path) -> Path:
         if curve.floors:
             axis.plot(curve.points, [1e3 * s for s in curve.floors], ":", color="grey", label="floor")
         axis.set(xscale="log", yscale="log", xlabel=curve.axis, ylabel="milliseconds")
+        axis.set_xticks(curve.points, [f"{point:,}" for point in curve.points], fontsize=7, rotation=45)
+        axis.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
         axis.set_title(curve.what, fontsize=8)
         axis.legend(fontsize=7)
         axis.spines[["top", "right"]].set_visible(False)

@@ -27,6 +27,7 @@ from koopsim.nn.lift import CausalConv
 
 LAYERS = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, CausalConv, LimitOperator)
 PARAMETER_BYTES = 8 * 4
+SOLVED = 32  # samples that a model with a solver is run on to be counted
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -70,8 +71,9 @@ def floor_of(demand: Demand, machine: Machine, precision: str = "float32") -> Fl
 def train_demand(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Demand:
     """What one training step of `model` on a batch demands, counted on a CPU, whose operations are all seen.
 
-    A SIM's demand is a constant and so much a sample, so two small batches tell it. A model with a solver is run on the
-    whole batch: how long its solves are depends on the numbers.
+    A SIM's demand is a constant and so much a sample, so two small batches tell it exactly. A model with a solver is
+    run as it is, for how long its solves are depends on the numbers; beyond `SOLVED` samples that too is drawn on from
+    two smaller batches, whose longest solve may be shorter.
     """
     model = copy.deepcopy(model).cpu().train()
     feedforward = isinstance(model, SIM)
@@ -81,7 +83,7 @@ def train_demand(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Demand:
         xs, ys = x[:rows].cpu(), y[:rows].cpu()
         return _counted(lambda: loss(model(xs), ys), _learnt(model), kept)
 
-    return affine(counted, len(x)) if feedforward else counted(len(x))
+    return affine(counted, len(x), 2 if feedforward else SOLVED // 2)
 
 
 def folded_demand(model: nn.Module, call: Callable[[int], Tensor], rows: int) -> Demand:
@@ -89,13 +91,14 @@ def folded_demand(model: nn.Module, call: Callable[[int], Tensor], rows: int) ->
     return affine(lambda n: _counted(lambda: call(n), _learnt(model), _Saved(model)), rows)
 
 
-def affine(counted: Callable[[int], Demand], rows: int) -> Demand:
-    """What is a constant and so much a row, from two small counts: c(2) + (rows - 2) (c(3) - c(2))."""
-    if rows <= 3:
+def affine(counted: Callable[[int], Demand], rows: int, few: int = 2) -> Demand:
+    """What is a constant and so much a row, from two small counts: c(n) + (rows - n) (c(2n) - c(n)) / n."""
+    if rows <= 2 * few:
         return counted(rows)
-    two, three = counted(2), counted(3)
-    flops = two.flops + (rows - 2) * (three.flops - two.flops)
-    return Demand(flops, two.parameters, two.activations + (rows - 2) * (three.activations - two.activations))
+    some, more = counted(few), counted(2 * few)
+    left = (rows - few) / few
+    activations = some.activations + left * (more.activations - some.activations)
+    return Demand(some.flops + left * (more.flops - some.flops), some.parameters, round(activations))
 
 
 def _learnt(model: nn.Module) -> list[nn.Parameter]:

@@ -21,7 +21,7 @@ from koopsim.implicit.transformer import TransformerDEQ
 
 MAX_STEPS = 60  # enough for both to get below the tolerance
 TOLERANCE = 1e-3
-EXTRA = "is not installed: pip install 'koopsim[bench]'"
+EXTRA = "pip install 'koopsim[bench]'"
 
 
 class TorchDEQ(nn.Module):
@@ -53,7 +53,7 @@ class PeerModel(TransformerDEQ):
 def solver_rows(setting: Setting) -> list[Comparison]:
     """A training step of the DEQ on copy memory: each of our solvers and its namesake round the same cell."""
     if not find_spec("torchdeq"):
-        raise KoopsimError(f"torchdeq {EXTRA}.")
+        raise KoopsimError(f"torchdeq is not installed: {EXTRA}.")
     found, batch = [], setting.sizes.solver_batch
     for solver in setting.sizes.solvers:
         sides = {name: solver_stepping(name, solver, setting, batch) for name in ("koopsim", "torchdeq")}
@@ -100,10 +100,10 @@ def _residual(stepping: Stepping) -> str:
 
 def edmd_rows(setting: Setting) -> list[Comparison]:
     """A fit that ends with eigenvalues, on a CPU in float64: monomials, or the same lifted pairs for PyDMD."""
+    if not find_spec("deeptime") and not find_spec("pydmd"):
+        raise KoopsimError(f"Neither deeptime nor pydmd is installed: {EXTRA}.")
     from koopsim.spectral import EDMD, Monomials, Observables
 
-    if not find_spec("deeptime") and not find_spec("pydmd"):
-        raise KoopsimError("Neither deeptime nor pydmd " + EXTRA + ".")
     found, rng = [], np.random.default_rng(0)
     for states, degree, samples in setting.sizes.edmd:
         X = rng.uniform(-1, 1, (samples, states))

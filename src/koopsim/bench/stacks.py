@@ -86,7 +86,7 @@ def picture_demand(size: int) -> Demand:
     config = run_of(PICTURE).model
     assert isinstance(config, SIMConfig)
     model, rows = build(config), (size // 2) ** 2
-    phi = torch.randn(3, config.lifted)  # no more rows are ever counted
+    phi = torch.randn(4, config.lifted)  # no more rows are ever counted
     return folded_demand(model, lambda n: folded(model, phi[:n], given=True).square().mean(), rows)
 
 
