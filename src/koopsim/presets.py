@@ -123,7 +123,7 @@ def _pictures():
 
     lift, psi = MLPConfig(2, 256), FourierConfig(512, 0.016)
     yield row("sim-single", SIMConfig(lift, lift_dim=256, hidden=256, outputs=3), 1e-3)
-    # A narrow lift and a small step: what a step moves in the phases grows with both (docs/images-as-networks.md).
+    # A narrow lift and a small step: wide ones with larger steps did not train (docs/images-as-networks.md).
     two = SIMConfig(MLPConfig(2, 32), lift_dim=32, fourier=FourierConfig(512, 0.006), hidden=256, outputs=3)
     yield row("sim-two", two, 4e-4)
     yield row("sim-rff", SIMConfig(IdentityConfig(2), lift_dim=2, fourier=psi, hidden=256, outputs=3), 2e-3)
