@@ -55,6 +55,20 @@ class DEQInfo:
     def converged(self) -> Tensor:
         return self.forward.converged
 
+    def figures(self, longest: Tensor) -> dict[str, Tensor]:
+        """Both solves in a few numbers for the metrics of a run; tensors, so nothing waits.
+
+        `longest` (2,) keeps the most steps any sample has needed, forward and backward.
+        """
+        report: dict[str, Tensor] = {}
+        for i, (prefix, info) in enumerate((("", self.forward), ("backward_", self.backward))):
+            if info is not None:
+                report[f"{prefix}solver_steps"] = info.steps.double().mean()
+                report[f"{prefix}unconverged"] = (~info.converged).double().mean()
+                report[f"{prefix}residual"] = info.residuals.double().amax()
+                longest[i : i + 1].copy_(torch.maximum(longest[i : i + 1], info.steps.max()))
+        return report
+
 
 def _same(g: Tensor) -> Tensor:
     return g

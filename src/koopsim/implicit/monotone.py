@@ -146,17 +146,8 @@ class MonDEQ(nn.Module):
             self.tune_alpha(x)
 
     def diagnostics(self) -> dict[str, Tensor]:
-        """How the last forward and backward solves went, for the metrics of a run; tensors, so nothing waits."""
-        report: dict[str, Tensor] = {}
-        if self.last_info is None:
-            return report
-        for i, (prefix, info) in enumerate((("", self.last_info.forward), ("backward_", self.last_info.backward))):
-            if info is not None:
-                report[f"{prefix}solver_steps"] = info.steps.double().mean()
-                report[f"{prefix}unconverged"] = (~info.converged).double().mean()
-                report[f"{prefix}residual"] = info.residuals.double().amax()
-                self.longest[i : i + 1].copy_(torch.maximum(self.longest[i : i + 1], info.steps.max()))
-        return report | {"alpha": self.alpha.double()}
+        """How the last forward and backward solves went, for the metrics of a run, and the step size."""
+        return {} if self.last_info is None else self.last_info.figures(self.longest) | {"alpha": self.alpha.double()}
 
     @property
     def variant(self) -> tuple[int, int]:
