@@ -370,6 +370,7 @@ class Bench:
                 row, figures = {}, {}
                 if p < len(task.names):
                     row["truth"] = task.values[p].cpu().numpy()
+                    save_png(self.a.out / "images" / f"{kept}-{task.names[p]}-truth.png", to_pixels(row["truth"]))
                     for name, result in results.items():
                         file = self.a.out / "images" / f"{kept}-{task.names[p]}-{name}{self.a.suffix}.png"
                         if file.exists():

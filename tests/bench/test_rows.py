@@ -22,7 +22,7 @@ from koopsim.zoo import load
 TINY = Sizes(
     turns=3, horizon=10, copy_batches=(2,), solver_batch=1, solvers=("broyden",), image_sets=("digits",), image_batch=4,
     large_batch=4, trials=3, pictures=2, picture_size=8, edmd=((2, 2, 200),), growth_horizons=(10, 20),
-    growth_lifted=(8, 16), growth_pictures=(1, 2), growth_trials=(1, 2), points=16, growth_solver=False,
+    growth_lifted=(8, 16), growth_pictures=(1, 2), growth_trials=(1, 2), points=16, growth_solver=0,
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from koopsim.cli import main
 
 TINY = Sizes(
     turns=3, horizon=5, image_sets=(), large_batch=2, trials=2, growth_horizons=(5, 10), growth_lifted=(4, 8),
-    growth_pictures=(1,), growth_trials=(1,), picture_size=8, points=8, growth_solver=False,
+    growth_pictures=(1,), growth_trials=(1,), picture_size=8, points=8, growth_solver=0,
 )  # fmt: skip
 
 

@@ -27,18 +27,18 @@ def growth_curves(setting: Setting) -> list[Curve]:
 
 def over_horizons(setting: Setting) -> Curve:
     """A training step on copy memory, batch 1: a convolution grows with T, attention with T^2 besides."""
-    names = ("copy/sim-single", "copy/deq")[: 1 + setting.sizes.growth_solver]
+    horizons, solver = setting.sizes.growth_horizons, setting.sizes.growth_solver
+    sim, deq = (
+        {T: copy_stepping(model_of(name, setting.device), setting, 1, T) for T in horizons if T <= longest}
+        for name, longest in (("copy/sim-single", max(horizons)), ("copy/deq", solver))
+    )
     seconds: dict[str, tuple[float | None, ...]] = {}
-    floors = []
-    for name in names:
-        found = []
-        for horizon in setting.sizes.growth_horizons:
-            stepping = copy_stepping(model_of(name, setting.device), setting, 1, horizon)
-            found.append(alone(stepping.maker(setting, setting.capture), setting))
-            if name == names[0]:
-                floors.append(_floor(stepping, setting))
-        seconds[name] = tuple(found)
-    return Curve("T", "train step, copy memory, batch 1", setting.sizes.growth_horizons, seconds, tuple(floors))
+    for name, steppings in (("copy/sim-single", sim), ("copy/deq", deq)):
+        if steppings:
+            makers = {T: stepping.maker(setting, setting.capture) for T, stepping in steppings.items()}
+            seconds[name] = tuple(alone(makers[T], setting) if T in makers else None for T in horizons)
+    floors = tuple(_floor(sim[T], setting) for T in horizons)
+    return Curve("T", "train step, copy memory, batch 1", horizons, seconds, floors)
 
 
 def over_lifted(setting: Setting) -> Curve:

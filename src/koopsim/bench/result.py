@@ -57,7 +57,7 @@ class Curve:
     axis: str  # "T"
     what: str
     points: tuple[int, ...]
-    seconds: dict[str, tuple[float | None, ...]]  # by line; None: did not fit
+    seconds: dict[str, tuple[float | None, ...]]  # by line; None: did not fit, or was left out for its length
     floors: tuple[float, ...] = ()  # of the first line
 
     def as_dict(self) -> dict[str, Any]:

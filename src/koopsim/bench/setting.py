@@ -33,7 +33,7 @@ class Sizes:
     growth_pictures: tuple[int, ...] = (1, 2, 4, 8)
     growth_trials: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     points: int = 1024  # of a batch in the curve over N
-    growth_solver: bool = True  # draw the DEQ beside the SIM
+    growth_solver: int = 2000  # the DEQ is drawn beside the SIM up to this T: attention takes T^2 a solver step
 
 
 QUICK = Sizes(

@@ -5,11 +5,12 @@
 Between the last ReLU of the lift (or psi) and the first of the readout a SIM is linear, and so it is from the last ReLU
 of the readout to the output. A picture has 65,536 pixels and the matrices a few hundred rows: multiplying the matrices
 with each other first takes a third of the work, on the same parameters, with the same gradients. Products of
-weights stay in float32; only products with pixels may run in bfloat16 (`dtype`), and never the lift and its phases: a
-coordinate of 1/512 or a phase of 100 rounded to three digits is noise.
+weights stay in float32; only products with pixels may run in bfloat16 (`dtype`), and never those with coordinates nor
+those that end in phases: a coordinate of 1/512 or a phase of 100 rounded to three digits is noise.
 """
 
 import math
+from importlib.util import find_spec
 from typing import cast
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim.nn.fourier import RandomFourierFeatures
+from koopsim.nn.lift import MLP
 from koopsim.nn.linear import MANY, SLICES, Linear, sliced_linear
 from koopsim.nn.sim import SIM
 from koopsim.nn.tancik import FourierNetwork
@@ -37,9 +39,9 @@ def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype 
         phi = x if given else model.psi(x)
         *hidden, last = [cast(Linear, m) for m in model.layers if isinstance(m, nn.Linear)]
         for layer in hidden:
-            phi = F.relu(rows_linear(phi, layer.weight, layer.bias, dtype))
+            phi = relu_linear(phi, layer.weight, layer.bias, dtype)
         return _output(phi, last.weight, last.bias, dtype).sigmoid()
-    if not isinstance(model, SIM):
+    if not isinstance(model, SIM) or not isinstance(model.mu, nn.Identity | MLP):
         return model(x)
     first, second, third = (cast(Linear, model.nu[i]) for i in (0, 2, 4))
     U, V = model.limit.factors()
@@ -47,19 +49,18 @@ def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype 
     if given or isinstance(model.mu, nn.Identity):
         phi = x if given else model.psi(x)
     else:
-        *lift, last = cast(nn.Sequential, model.mu)
-        for layer in lift:
-            x = rows_linear(x, layer.weight, layer.bias) if isinstance(layer, nn.Linear) else layer(x)
-        last = cast(Linear, last)
-        if isinstance(model.psi, RandomFourierFeatures):
-            F_ = model.psi.frequencies
+        two_tier = isinstance(model.psi, RandomFourierFeatures)
+        *hidden, last = [cast(Linear, m) for m in cast(MLP, model.mu) if isinstance(m, nn.Linear)]
+        for i, layer in enumerate(hidden):
+            x = relu_linear(x, layer.weight, layer.bias, None if two_tier or i == 0 else dtype)
+        if two_tier:
+            F_ = cast(RandomFourierFeatures, model.psi).frequencies
             phase = rows_linear(x, F_ @ last.weight, F_ @ last.bias)
             phi = torch.cat([phase.sin().to(dtype), phase.cos().to(dtype)], dim=-1)
             W = W / math.sqrt(F_.shape[0])  # psi's own factor, where it costs least
         else:
             phi, W, b = x, W @ last.weight, b + W @ last.bias
-    z = F.relu(rows_linear(phi, W, b, dtype))
-    z = F.relu(rows_linear(z, second.weight, second.bias, dtype))
+    z = relu_linear(relu_linear(phi, W, b, dtype), second.weight, second.bias, dtype)
     return _output(z, model.h.weight @ third.weight, model.h.weight @ third.bias + model.h.bias, dtype)
 
 
@@ -71,6 +72,23 @@ def rows_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = Non
     if x.is_cuda and rows >= MANY and rows % SLICES == 0:
         return sliced_linear(x, W) + b  # not baddbmm: stacked, it becomes three passes over the result
     return F.linear(x, W, b)
+
+
+def relu_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """relu(x W^T + b) for very many rows, in `dtype`; on CUDA bias and ReLU are one pass over them."""
+    if not fuses(x):
+        return F.relu(rows_linear(x, W, b, dtype))
+    from koopsim.nn.bias_relu_kernels import bias_relu
+
+    dtype = dtype or W.dtype
+    return bias_relu(sliced_linear(x.to(dtype), W.to(dtype)), b)
+
+
+def fuses(x: Tensor) -> bool:
+    """Whether there are rows enough on CUDA for the sliced product and its kernels."""
+    rows = x.numel() // x.shape[-1]
+    many = x.is_cuda and rows >= MANY and rows % SLICES == 0
+    return many and x.dtype != torch.float64 and find_spec("triton") is not None
 
 
 def _output(z: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None) -> Tensor:
