@@ -186,6 +186,11 @@ def speed(arguments: argparse.Namespace) -> None:
         run = replace(run, task=replace(run.task, train=arguments.images, dataset=arguments.data or run.task.dataset))
         try:
             padding.TILE = arguments.tile
+            if arguments.rows or arguments.parts:
+                from koopsim.nn import norm_kernels
+
+                norm_kernels.ROWS = arguments.rows or norm_kernels.ROWS
+                norm_kernels.PARTS = arguments.parts or norm_kernels.PARTS
             _, trainer = prepare(run, DEVICE, capture=False if eager else None)
             trainer.tune()
             trainer.run(0, min(70, trainer.steps_per_epoch))  # warm
@@ -267,6 +272,8 @@ def main() -> None:
             sub.add_argument("--eager", action="store_true", help="the uncaptured step too")
             sub.add_argument("--repeats", type=int, default=5)
             sub.add_argument("--tile", type=int, default=padding.TILE, help="channels are padded to these")
+            sub.add_argument("--rows", type=int, help="pixels of a tile in the normalisation's kernels")
+            sub.add_argument("--parts", type=int, help="programs that share one of its sums")
             sub.add_argument("--profile", action="store_true", help="and where the time goes")
             sub.add_argument("--out", type=Path)
     arguments = parser.parse_args()

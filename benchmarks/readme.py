@@ -4,6 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from speed_figures import speed_table
+
 from koopsim.report import classification_table, collect, copy_memory_table
 from koopsim.report.pictures import image_table
 
@@ -14,7 +16,7 @@ def tables() -> dict[str, str]:
     """What stands between the marks `<!-- name -->` and `<!-- /name -->`."""
     results, _ = collect([ROOT / "results" / "h200"])
     found = {"table1": copy_memory_table(results), "table2": classification_table(results)}
-    found["table3"] = image_table(results)
+    found |= {"table3": image_table(results), "speed": speed_table(ROOT / "results" / "h200")}
     return {name: table.markdown() if table else "*not measured yet*" for name, table in found.items()}
 
 

@@ -1,9 +1,10 @@
 """Trials per minute of the two backends on one machine: the same search, stacked in one process and on Ray.
 
-    python benchmarks/search_backends.py --out results/cpu/search-backends.json
+    python benchmarks/search_backends.py --repeats 3 --out results/search-backends.json
 
 Each backend runs in a fresh process and is timed from its start to its last trial, Ray's start included: that is what a
-user waits for. `--horizon` and `--train` are those of copy memory; the model is the paper's (17,294 parameters).
+user waits for. They take turns; the figures are those of the median run. `--horizon` and `--train` are those of copy
+memory; the model is the paper's (17,294 parameters). Ray takes every core, the local backend one.
 """
 
 import argparse
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--max-t", type=int, default=4)
     parser.add_argument("--batch", type=int, nargs="+", default=[1])
     parser.add_argument("--cores", type=int, default=1, help="threads of the local backend; Ray takes all cores")
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--backends", nargs="+", default=["local", "ray"])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--one", help=argparse.SUPPRESS)
@@ -65,15 +67,20 @@ def main() -> None:
     if arguments.one:
         one(arguments)
         return
+    runs: dict[str, list[dict]] = {backend: [] for backend in arguments.backends}
+    for _ in range(arguments.repeats):
+        for backend in arguments.backends:
+            environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.cores), RAY_USAGE_STATS_ENABLED="0")
+            words = [sys.executable, __file__, "--one", backend, *sys.argv[1:]]
+            done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            runs[backend].append(json.loads(done.stdout.strip().splitlines()[-1]))
+            print(backend, json.dumps(runs[backend][-1]), flush=True)
     rows = {}
-    for backend in arguments.backends:
-        environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.cores), RAY_USAGE_STATS_ENABLED="0")
-        words = [sys.executable, __file__, "--one", backend, *sys.argv[1:]]
-        done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        rows[backend] = json.loads(done.stdout.strip().splitlines()[-1])
-        rows[backend]["trials_per_minute"] = 60 * rows[backend]["trials"] / rows[backend]["seconds"]
-        rows[backend]["epochs_per_minute"] = 60 * rows[backend]["epochs"] / rows[backend]["seconds"]
-        print(backend, json.dumps(rows[backend]), flush=True)
+    for backend, done in runs.items():
+        row = sorted(done, key=lambda run: run["seconds"])[len(done) // 2]
+        minutes = row["seconds"] / 60
+        rows[backend] = row | {"seconds_of_each": [run["seconds"] for run in done]}
+        rows[backend] |= {"trials_per_minute": row["trials"] / minutes, "epochs_per_minute": row["epochs"] / minutes}
     settings = {k: v for k, v in vars(arguments).items() if k not in ("out", "one", "backends")}
     found = {"settings": settings, "backends": rows}
     if len(rows) == 2:

@@ -54,9 +54,10 @@ def test_a_captured_step_is_the_eager_step(solver, gradient):
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-def test_nothing_waits_for_the_gpu_while_capturing(monkeypatch):
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_nothing_waits_for_the_gpu_while_capturing(solver, monkeypatch):
     """The code path of a capture, with PyTorch told to raise at any synchronisation."""
-    model = TransformerDEQ(tol=1e-4, backward_tol=1e-4).cuda()
+    model = TransformerDEQ(solver=solver, tol=1e-4, backward_tol=1e-4).cuda()
     tokens = torch.randint(0, 10, (8, 100), device="cuda")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnconvergedWarning)

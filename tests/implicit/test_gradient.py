@@ -141,6 +141,53 @@ def test_one_recorded_evaluation_serves_the_whole_backward_pass():
     assert info.backward.steps.max() > 5
 
 
+class Prepared:
+    """z -> tanh(z W^T + x + b), for all samples or for some, the samples of every vjp counted."""
+
+    worthwhile = 0.9
+
+    def __init__(self, cell, x):
+        self.cell, self.x = cell, x
+
+    def __call__(self, z):
+        out = self.cell(z, self.x)
+        if out.requires_grad:
+            out.register_hook(lambda g: self.cell.pulled.append(len(g)))
+        return out
+
+    def rows(self, index):
+        return Prepared(self.cell, self.x[index])
+
+
+class NarrowCell(Cell):
+    def __init__(self):
+        super().__init__()
+        self.pulled = []
+
+    def prepare(self, x):
+        return Prepared(self, x)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_a_backward_solve_that_narrows_gives_the_same_gradient(solver):
+    cell = NarrowCell()
+    plain = DEQ(lambda z, x: cell(z, x), solver, **TIGHT)
+    narrow = DEQ(cell, solver, **TIGHT)
+    size = torch.tensor([30, 10, 0.1, 20, 0.0, 40], dtype=torch.float64).unsqueeze(1)
+    x = size * torch.randn(6, 4, dtype=torch.float64)  # where tanh is flat, J is near 0 and one step is enough
+    x.requires_grad_()
+    g = torch.randn(6, 4, dtype=torch.float64)
+    results = []
+    for deq in (plain, narrow):
+        z, info = deq(x)
+        results.append(torch.autograd.grad(z, [x, cell.W, cell.b], g))
+    torch.testing.assert_close(results[1], results[0], rtol=1e-9, atol=1e-11)
+    assert info.backward is not None
+    assert info.backward.converged.all()
+    assert min(cell.pulled) < 6 == max(cell.pulled)
+    assert torch.autograd.gradcheck(lambda x: narrow(x)[0], (x,), atol=1e-6)
+
+
 def test_the_graph_is_freed_with_the_output():
     cell = Cell()
     deq = DEQ(cell, **TIGHT)

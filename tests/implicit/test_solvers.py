@@ -138,6 +138,55 @@ def test_a_converged_sample_is_frozen(solver):
         assert torch.equal(later[0], z[0])
 
 
+class Spread:
+    """z -> rate z + x with a rate a sample; counts the samples it is evaluated for."""
+
+    worthwhile = 1.0
+
+    def __init__(self, rate, x, counts):
+        self.rate, self.x, self.counts = rate, x, counts
+
+    def __call__(self, z):
+        self.counts.append(len(z))
+        z = torch.where(z.norm(dim=1, keepdim=True) > 1e3, torch.nan, z)  # divergence becomes nan
+        return self.rate * z + self.x
+
+    def rows(self, index):
+        return Spread(self.rate[index], self.x[index], self.counts)
+
+
+@each_solver
+@pytest.mark.parametrize("worthwhile", [1.0, 0.5])
+def test_a_map_that_narrows_gives_the_same_answers_for_less(solver, worthwhile):
+    rate = torch.tensor([0.0, 0.5, 0.95, -3.0, 0.5, 0.9], dtype=torch.float64).unsqueeze(1)
+    rate, x = rate * torch.linspace(0.5, 1, 8, dtype=torch.float64), torch.randn(6, 8, dtype=torch.float64)
+    z0, counts = torch.zeros_like(x), []
+    z0[4] = torch.nan
+    f = Spread(rate, x, counts)
+    f.worthwhile = worthwhile
+    z, info = solver(f, z0, max_steps=40, tol=1e-6)
+    whole, plain = solver(lambda z: Spread(rate, x, [])(z), z0, max_steps=40, tol=1e-6)
+    torch.testing.assert_close(z, whole, equal_nan=True)
+    torch.testing.assert_close(info.residuals, plain.residuals, rtol=1e-6, atol=1e-12)
+    assert torch.equal(info.steps, plain.steps)
+    if worthwhile == 1:
+        assert sum(counts) == info.steps.sum()  # each sample until it is done, and not once more
+    else:
+        assert set(counts) <= {6, 3, 2, 1}
+        assert info.steps.sum() < sum(counts) < 6 * len(counts)
+
+
+@each_solver
+def test_nothing_narrows_while_capturing(solver, monkeypatch):
+    monkeypatch.setattr("koopsim.implicit.solvers.capturing", lambda: True)
+    counts, rate = [], torch.tensor([[0.0], [0.9]], dtype=torch.float64)
+    _, info = solver(
+        Spread(rate, torch.ones(2, 3, dtype=torch.float64), counts), torch.zeros(2, 3).double(), max_steps=9, tol=0.5
+    )
+    assert counts == [2] * 9
+    assert info.converged.all()
+
+
 @each_solver
 def test_divergence_returns_the_best_point_seen(solver):
     seen = []

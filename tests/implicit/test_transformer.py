@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from koopsim.implicit import TransformerDEQ, UniversalTransformerCell
-from koopsim.implicit.transformer import WeightNormLinear, _position_table
+from koopsim.implicit.transformer import PreparedCell, WeightNormLinear, _position_table
 
 EXACT = {"max_steps": 200, "tol": 1e-12, "backward_max_steps": 200, "backward_tol": 1e-12}
 
@@ -206,6 +206,30 @@ def test_autocast_trains():
     assert F.cosine_similarity(*flat, dim=0) > 0.9
 
 
+def test_a_prepared_cell_narrows_to_its_samples():
+    cell = shaken(UniversalTransformerCell(heads=2, model_dim=8, inner_dim=6)).double()
+    z, u = torch.randn(5, 7, 8, dtype=torch.float64), torch.randn(5, 7, 30, dtype=torch.float64)
+    index = torch.tensor([4, 1])
+    torch.testing.assert_close(cell.prepare(u).rows(index)(z[index]), cell(z, u)[index])
+
+
+@pytest.mark.parametrize("solver", ["anderson", "broyden", "picard"])
+def test_leaving_out_samples_that_are_done_changes_nothing(solver, monkeypatch):
+    model = gentle(TransformerDEQ(solver=solver, **EXACT)).double()
+    tokens = torch.randint(0, 10, (6, 12))
+    tokens[:3] = 0  # done at another step than the rest
+    kept, rows, prepare = [], PreparedCell.rows, UniversalTransformerCell.prepare
+    monkeypatch.setattr(PreparedCell, "rows", lambda self, index: kept.append(len(index)) or rows(self, index))
+    narrow = torch.autograd.grad(model(tokens).pow(2).sum(), list(model.parameters()))
+    assert kept
+    assert max(kept) < 6
+    monkeypatch.setattr(UniversalTransformerCell, "prepare", lambda self, u: prepare(self, u).__call__)
+    kept.clear()
+    whole = torch.autograd.grad(model(tokens).pow(2).sum(), list(model.parameters()))
+    assert not kept
+    torch.testing.assert_close(narrow, whole, rtol=1e-8, atol=1e-9)
+
+
 def test_wrong_input_is_named():
     with pytest.raises(ValueError, match=r"expected \(batch, length\)"):
         TransformerDEQ()(torch.zeros(3, 1, 20))
@@ -223,6 +247,6 @@ def test_the_captured_budget_follows_the_longest_solve():
     assert model.variant == (10, 5)
     model.longest.copy_(torch.tensor([10, 16]))  # a solve that filled its budget
     model.adapt()
-    assert model.variant == (11, 20)
+    assert model.variant == (11, 17)
     model.adapt()  # nothing seen: the full budget
     assert model.variant == (30, 20)

@@ -1,6 +1,10 @@
 """The fused map against the model: the same outputs, and nothing left that could have been done beforehand."""
 
 import copy
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -142,3 +146,30 @@ def test_every_kernel_of_cuda_gives_the_same_outputs(name, monkeypatch):
     x = example(PRESETS[name].model, batch=64, length=520)[0].cuda()
     assert_same(model, model.fuse(), x)
     assert_same(model, fuse(model, channel_multiple=8), x)
+
+
+PASSES = """
+import torch
+from koopsim import config
+from koopsim.nn.fuse import FusedVGG, fuse
+from koopsim.nn.sim import build_sim
+
+device = "cuda" if torch.cuda.is_available() else "cpu"
+torch.backends.cudnn.allow_tf32 = False
+torch.manual_seed(0)
+model = build_sim(config.SIMConfig(config.VGGConfig(5, (3, 8, 12)), lift_dim=6, hidden=7, outputs=4)).to(device).eval()
+for p in model.parameters():
+    p.data.add_(0.3 * torch.randn_like(p))
+fused, x = fuse(model, channel_multiple=8), torch.randn(3, 3, 8, 12, device=device)
+FusedVGG._has_kernels = lambda self, x: True
+with torch.no_grad():
+    torch.testing.assert_close(fused(x), model(x), rtol=1e-4, atol=1e-4)
+print("kernels agree")
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+def test_bias_relu_and_pooling_in_one_pass():
+    environment = dict(os.environ) | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
+    done = subprocess.run([sys.executable, "-c", PASSES], env=environment, capture_output=True, text=True, timeout=300)
+    assert "kernels agree" in done.stdout, done.stderr[-3000:]

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from koopsim.nn.lift import VGG
-from koopsim.nn.padding import TILE, PaddedKernels
 
 CHECK = """
 import copy
@@ -17,7 +16,7 @@ import torch
 from koopsim.nn import norm_kernels
 from koopsim.nn.lift import VGG
 
-norm_kernels.PARTS = 8  # the interpreter is slow
+norm_kernels.PARTS = 6  # the interpreter is slow
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.backends.cudnn.allow_tf32 = False
 for batch, image, channels in [(3, (3, 8, 12), 6), (2, (1, 16, 8), 11)]:
@@ -28,13 +27,13 @@ for batch, image, channels in [(3, (3, 8, 12), 6), (2, (1, 16, 8), 11)]:
             p.add_(0.3 * torch.randn_like(p))
     x = torch.randn(batch, *image, device=device, requires_grad=True)
     twin = copy.deepcopy(vgg)
-    slow, fast = twin.stages(x), vgg.fused_stages(x, torch.float32)
+    slow, fast = twin.linear(twin.stages(x).flatten(1)), vgg.fused_map(x, torch.float32)
     torch.testing.assert_close(fast, slow, rtol=1e-4, atol=1e-5)
     for (name, a), b in zip(vgg.named_buffers(), twin.buffers()):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=name)
     weights = torch.randn_like(slow)
-    fast_grads = torch.autograd.grad((fast * weights).sum(), [x, *vgg.stages.parameters()], materialize_grads=True)
-    slow_grads = torch.autograd.grad((slow * weights).sum(), [x, *twin.stages.parameters()])
+    fast_grads = torch.autograd.grad((fast * weights).sum(), [x, *vgg.parameters()], materialize_grads=True)
+    slow_grads = torch.autograd.grad((slow * weights).sum(), [x, *twin.parameters()])
     for a, b in zip(fast_grads, slow_grads):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=3e-5 * max(1.0, float(b.abs().max())))
 print("kernels agree")
@@ -42,7 +41,7 @@ print("kernels agree")
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_the_fused_stages_are_the_stages():
+def test_the_fused_map_is_the_stages_and_the_linear_layer():
     environment = dict(os.environ)
     if not torch.cuda.is_available():
         environment["TRITON_INTERPRET"] = "1"
@@ -53,18 +52,3 @@ def test_the_fused_stages_are_the_stages():
 def test_they_stay_out_of_the_way_on_a_cpu():
     with torch.autocast("cpu", torch.bfloat16):
         assert not VGG((3, 8, 8), 4, 2).fused(torch.zeros(1, 3, 8, 8))
-
-
-def test_kernels_are_padded_with_zeros_and_gradients_come_back():
-    kernels = [torch.randn(5, 3, 3, 3, requires_grad=True), torch.randn(5, 20, 3, 3, requires_grad=True)]
-    padded = PaddedKernels.apply(torch.float32, *kernels)
-    for kernel, wide in zip(kernels, padded, strict=True):
-        out, into = kernel.shape[:2]
-        assert torch.equal(wide[:out, :into], kernel)
-        assert torch.isclose(wide.abs().sum(), kernel.abs().sum())
-        assert wide.is_contiguous(memory_format=torch.channels_last)
-    assert [tuple(wide.shape) for wide in padded] == [(TILE, 8, 3, 3), (TILE, 2 * TILE, 3, 3)]
-    weights = [torch.randn_like(wide) for wide in padded]
-    grads = torch.autograd.grad(sum((w * p).sum() for w, p in zip(weights, padded, strict=True)), kernels)
-    for kernel, weight, grad in zip(kernels, weights, grads, strict=True):
-        assert torch.equal(grad, weight[: kernel.shape[0], : kernel.shape[1]])

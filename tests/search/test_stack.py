@@ -9,7 +9,7 @@ from small_search import CPU, tiny_run
 from koopsim.search.separate import Separate
 from koopsim.search.space import with_values
 from koopsim.search.stack import Stacked, stack_key, stackable
-from koopsim.search.trial import Diverged, alone
+from koopsim.search.trial import Alone, Diverged, alone
 from koopsim.tasks import build_task
 
 NAMES = ["copy/sim-single", "copy/sim-two", "digits/sim-single", "digits/sim-two"]
@@ -113,6 +113,34 @@ def test_side_by_side_is_alone_bit_for_bit():
         weights, lines = trained_alone(run, task, 1)
         close(beside.trainers[slot].trainer.model.state_dict(), weights, rtol=0, atol=0)
         assert beside.figures(slot) == lines[0]
+
+
+def test_side_by_side_everybody_gets_a_few_steps_at_a_time(monkeypatch):
+    runs, task = runs_of("digits/sim-two")
+    beside, turns = Separate(runs, task, CPU), []
+    advance = Alone.advance
+
+    def noted(self, first, last):
+        turns.append((self.run.seed, first, last))
+        advance(self, first, last)
+
+    monkeypatch.setattr(Alone, "advance", noted)
+    beside.begin_epoch()
+    beside.advance(1, 7)
+    assert turns == [(seed, *steps) for steps in ((1, 5), (5, 7)) for seed in range(3)]
+
+
+@pytest.mark.parametrize(("capture", "expected"), [(False, [True, True]), (True, [False, True])])
+def test_ranks_close_when_that_pays(capture, expected):
+    runs, task = runs_of("copy/sim-single")
+    stack = Stacked(runs, task, CPU, max_t=3, capture=False)
+    stack.capture = capture
+    assert not stack.sparse
+    found = []
+    for slot in (0, 2):
+        stack.stop(slot)
+        found.append(stack.sparse)
+    assert found == expected
 
 
 def test_pictures_are_judged_by_their_mean():

@@ -29,7 +29,7 @@ def over_horizons(setting: Setting) -> Curve:
     """A training step on copy memory, batch 1: a convolution grows with T, attention with T^2 besides."""
     horizons, solver = setting.sizes.growth_horizons, setting.sizes.growth_solver
     sim, deq = (
-        {T: copy_stepping(model_of(name, setting.device), setting, 1, T) for T in horizons if T <= longest}
+        {T: copy_stepping(model_of(name, setting.device), setting, 1, T) for T in horizons if longest >= T}
         for name, longest in (("copy/sim-single", max(horizons)), ("copy/deq", solver))
     )
     seconds: dict[str, tuple[float | None, ...]] = {}

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from koopsim.implicit.solvers import SOLVERS, Info, Map, capturing
+from koopsim.implicit.solvers import SOLVERS, Info, Map, Narrowing, capturing
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
 GRADIENTS = ("implicit", "jacobian-free", "phantom")
@@ -93,12 +93,40 @@ class _FixedPoint(torch.autograd.Function):
         return ctx.adjoint(grads[0]), None, None
 
 
+@dataclass(frozen=True, eq=False)
+class _Transposed:
+    """y -> J^T y + g, J at the point `at`, from one recorded evaluation of the cell."""
+
+    at: Tensor
+    tape: Tensor
+    g: Tensor
+
+    def __call__(self, y: Tensor) -> Tensor:
+        (vjp,) = torch.autograd.grad(self.tape, self.at, y, retain_graph=True)
+        return vjp + self.g
+
+
+@dataclass(frozen=True, eq=False)
+class _NarrowTransposed(_Transposed):
+    """The same, for some samples alone by another recorded evaluation of the cell."""
+
+    f: Narrowing
+    worthwhile: float = 0.5  # recording half of the samples costs less than the step it saves
+
+    def rows(self, index: Tensor) -> Map:
+        at = self.at.detach().index_select(0, index).requires_grad_()
+        with torch.enable_grad():
+            tape = self.f.rows(index)(at).to(at.dtype)
+        return _Transposed(at, tape, self.g.index_select(0, index))
+
+
 class DEQ(nn.Module):
     """x -> z* with z* = cell(z*, x), and how the solve went.
 
     The cell is any callable f(z, x) that maps z to its own shape, a sample an element of dimension 0. Two
     methods are used where it has them: `cell.initial(x)` gives z0 (else zeros like x), and
     `cell.prepare(x)` gives z -> f(z, x) with everything that does not depend on z computed, once a forward.
+    If what it gives is `Narrowing`, samples that have converged are no longer evaluated.
     """
 
     def __init__(
@@ -174,17 +202,17 @@ class DEQ(nn.Module):
             return _FixedPoint.apply(f(z).to(z.dtype), z, _same), info
         at = z.detach().requires_grad_()
         tape = f(at).to(z.dtype)
+        lower = torch.is_autocast_enabled(z.device.type)
 
         def adjoint(g: Tensor) -> Tensor:
             # The system is linear: solving it for g of size 1 keeps tiny gradients clear of underflow.
             size = torch.linalg.vector_norm(g.reshape(g.shape[0], math.prod(g.shape[1:])), ord=torch.inf, dim=1)
             size = size.clamp_min(torch.finfo(g.dtype).tiny).view(-1, *[1] * (g.dim() - 1))
             unit = g / size
-
-            def transposed(y: Tensor) -> Tensor:
-                (vjp,) = torch.autograd.grad(tape, at, y, retain_graph=True)
-                return vjp + unit
-
+            if isinstance(f, Narrowing) and not lower:  # a cell prepared under autocast runs only there
+                transposed = _NarrowTransposed(at, tape, unit, f)
+            else:
+                transposed = _Transposed(at, tape, unit)
             y, info.backward = self._solve("backward", transposed, unit)
             return y * size
 

@@ -14,7 +14,9 @@ evaluated at, together with the residual there: nothing is claimed about a point
                "good" Broyden (Math. Comp. 19, 1965), its inverse kept by Sherman-Morrison
 
 The loops can be captured in a CUDA graph: nothing depends on a value on the host except the early exit,
-which is skipped while capturing (then all `max_steps` run, on frozen samples to no effect). On a GPU the
+which is skipped while capturing (then all `max_steps` run, on frozen samples to no effect). Otherwise a map
+that can be narrowed to some of its samples (`Narrowing`) is no longer evaluated for those that are done:
+samples differ by a factor of two in the steps they need. On a GPU the
 cost is the number of kernels, so inner products over a history are batched, and they are spelt as a
 product and a sum rather than a matmul, which autocast or TF32 would round.
 """
@@ -24,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -32,6 +35,19 @@ Map = Callable[[Tensor], Tensor]
 Propose = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]  # (step, z, f(z), g, ||g||) -> next z
 
 EPS = 1e-8  # a state this small counts as zero in the relative residual
+
+
+@runtime_checkable
+class Narrowing(Protocol):
+    """A map that can leave samples out."""
+
+    worthwhile: float  # narrow once at most this share of the samples is left: what narrowing costs is the map's affair
+
+    def __call__(self, z: Tensor, /) -> Tensor: ...
+
+    def rows(self, index: Tensor, /) -> Map:
+        """The same map for the samples `index` alone."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,13 @@ def _check(z0: Tensor, max_steps: int, tol: float) -> None:
         raise ValueError(f"z0 is {z0.dtype} of shape {tuple(z0.shape)}: expected floats, samples first")
 
 
+def _evaluate(f: Map, z: Tensor) -> Tensor:
+    fz = f(z)
+    if fz.shape != z.shape:
+        raise ValueError(f"f maps {tuple(z.shape)} to {tuple(fz.shape)}: a fixed point needs equal shapes")
+    return fz.to(z.dtype)
+
+
 @torch.no_grad()
 def _iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: float) -> tuple[Tensor, Info]:
     """Evaluate, measure, keep the best, freeze what is done, propose the next: what all solvers share.
@@ -75,20 +98,29 @@ def _iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: float) -
     active = torch.ones_like(best_residual, dtype=torch.bool)
     steps = torch.zeros_like(best_residual, dtype=torch.int64)
     may_stop = not capturing()
+    whole = f if isinstance(f, Narrowing) else None
+    part, rows, fz = f, None, z
     for k in range(max_steps):
         steps += active
-        fz = f(z.view(shape))
-        if fz.shape != shape:
-            raise ValueError(f"f maps {tuple(shape)} to {tuple(fz.shape)}: a fixed point needs equal shapes")
-        fz = fz.reshape(z.shape).to(z.dtype)
+        if rows is None:
+            fz = _evaluate(f, z.view(shape)).reshape(z.shape)
+        else:  # a frozen sample has its f(z) already
+            fz = fz.index_copy(0, rows, _evaluate(part, z[rows].view(-1, *shape[1:])).reshape(-1, z.shape[1]))
         g = fz - z
         norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
         residual = norm / (torch.linalg.vector_norm(fz, dim=1, keepdim=True) + EPS)
         best = torch.where(residual < best_residual, z, best)  # false for nan
         best_residual = torch.fmin(best_residual, residual)
         active = active & (residual >= tol) & (residual < math.inf)  # false once converged or not finite
-        if k + 1 == max_steps or (may_stop and not active.any()):
+        if k + 1 == max_steps:
             break
+        if may_stop:
+            left = int(active.sum())
+            if left == 0:
+                break
+            if whole is not None and left <= whole.worthwhile * (shape[0] if rows is None else len(rows)):
+                rows = active.squeeze(1).nonzero().squeeze(1)
+                part = whole.rows(rows)
         z = torch.where(active, propose(k, z, fz, g, norm), best)
     best_residual = best_residual.squeeze(1)
     return best.view(shape), Info(steps.squeeze(1), best_residual, best_residual < tol)
@@ -149,8 +181,8 @@ def anderson(
     if ridge is None:
         ridge = 100 * torch.finfo(z0.dtype).eps
     B, m = z0.shape[0], min(memory, max_steps)
-    G = z0.new_zeros(B, m, math.prod(z0.shape[1:]))  # residuals g_i, each scaled to norm 1
-    Z = torch.zeros_like(G)  # what to average: z_i + mixing g_i
+    G = z0.new_empty(B, m, math.prod(z0.shape[1:]))  # residuals g_i, each scaled to norm 1
+    Z = torch.empty_like(G)  # what to average: z_i + mixing g_i
     scale = z0.new_zeros(B, m)  # 1 / || g_i ||
     gram = z0.new_zeros(B, m, m)
     newest = torch.eye(m, dtype=z0.dtype, device=z0.device)
@@ -198,8 +230,8 @@ def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float, memory: int = 30)
     if memory < 1:
         raise ValueError(f"memory={memory}: expected at least 1 correction")
     B, m = z0.shape[0], min(memory, max_steps)
-    U = z0.new_zeros(B, m, math.prod(z0.shape[1:]))
-    V = torch.zeros_like(U)
+    U = z0.new_empty(B, m, math.prod(z0.shape[1:]))  # a slot is read only once it is written
+    V = torch.empty_like(U)
     tiny = torch.finfo(z0.dtype).tiny
     previous: list[Tensor] = []  # the point before this one: freezing may have replaced the step we proposed
 

@@ -66,14 +66,15 @@ class Waves(nn.Module):
 class FusedVGG(nn.Module):
     """(..., C, H, W) -> (..., features): convolutions, ReLUs and poolings, channels last in memory.
 
-    That layout is what a GPU's tensor cores want, and on a CPU it takes half the time.
+    That layout is what a GPU's tensor cores want, and on a CPU it takes half the time. On CUDA bias, ReLU and pooling
+    are one pass over a convolution's result.
     """
 
     def __init__(self, lift: VGG, multiple: int):
         super().__init__()
         layers: list[nn.Module] = []
-        inputs = lift.image[0]
-        self.channels = -(-lift.channels // multiple) * multiple
+        self.depth, self.channels = (-(-c // multiple) * multiple for c in (lift.image[0], lift.channels))
+        inputs, self.even = self.depth, all(size % 4 == 0 for size in lift.image[1:])
         for layer in lift.stages:
             if isinstance(layer, nn.BatchNorm2d):
                 layers[-1] = _normed(cast(nn.Conv2d, layers[-1]), layer, inputs, self.channels)
@@ -85,9 +86,24 @@ class FusedVGG(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch = x.shape[:-3]
         images = x.reshape(-1, *x.shape[-3:]) if len(batch) != 1 else x
-        images = images.to(cast(Tensor, self.stages[0].weight).dtype).contiguous(memory_format=torch.channels_last)
-        features = self.stages(images).flatten(1)
+        images = images.to(cast(Tensor, self.stages[0].weight).dtype)
+        images = F.pad(images, (0, 0, 0, 0, 0, self.depth - images.shape[1])) if self.depth > x.shape[-3] else images
+        images = images.contiguous(memory_format=torch.channels_last)
+        features = (self._in_passes(images) if self._has_kernels(images) else self.stages(images)).flatten(1)
         return features.reshape(*batch, -1) if len(batch) != 1 else features
+
+    def _has_kernels(self, x: Tensor) -> bool:
+        here = x.is_cuda and x.dtype == torch.float32 and self.even and not torch.compiler.is_exporting()
+        return here and not (torch.is_grad_enabled() and x.requires_grad) and find_spec("triton") is not None
+
+    def _in_passes(self, x: Tensor) -> Tensor:
+        from koopsim.nn.norm_kernels import bias_relu_pool
+
+        convs = [layer for layer in self.stages if isinstance(layer, nn.Conv2d)]
+        for i, conv in enumerate(convs):
+            y = F.conv2d(x, conv.weight, padding=1).permute(0, 2, 3, 1)
+            x = bias_relu_pool(y, cast(Tensor, conv.bias), i % 2 == 1).permute(0, 3, 1, 2)
+        return x
 
 
 class FusedTCN(nn.Module):

@@ -50,8 +50,8 @@ class VGG(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch = x.shape[:-3]
         x = x.reshape(-1, *x.shape[-3:]).to(self.linear.weight.dtype)
-        features = self.fused_stages(x, torch.bfloat16) if self.fused(x) else self.stages(x)
-        return self.linear(features.flatten(1)).reshape(*batch, -1)
+        y = self.fused_map(x, torch.bfloat16) if self.fused(x) else self.linear(self.stages(x).flatten(1))
+        return y.reshape(*batch, -1)
 
     def fused(self, x: Tensor) -> bool:
         """Whether the Triton kernels can take the place of the stages: training in bfloat16 on CUDA."""
@@ -59,26 +59,33 @@ class VGG(nn.Module):
         even = all(size % 4 == 0 for size in self.image[1:])
         return bf16 and even and self.training and not vmapped(x) and find_spec("triton") is not None
 
-    def fused_stages(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The stages with padded channels and `norm_kernels`: (B, C, H, W) -> (B, channels, H/4, W/4)."""
+    def fused_map(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The stages with padded channels and `norm_kernels`, then the linear layer: (B, C, H, W) -> (B, outputs)."""
         from koopsim.nn.norm_kernels import NormReluPool
 
         layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
+        last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
         y = padded_images(x, dtype)
         with torch.autocast(x.device.type, enabled=False):
-            kernels = cast(tuple, PaddedKernels.apply(dtype, *(conv.weight for conv, _ in layers)))
+            *kernels, last = cast(tuple, PaddedKernels.apply(dtype, *(conv.weight for conv, _ in layers), last))
             for i, ((conv, norm), kernel) in enumerate(zip(layers, kernels, strict=True)):
                 y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1)  # its bias: see `norm_kernels`
                 running = (conv.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps)
                 y = NormReluPool.apply(y, norm.weight, norm.bias, running, i % 2 == 1)
                 y = cast(Tensor, y).permute(0, 3, 1, 2)
             torch._foreach_add_([cast(Tensor, norm.num_batches_tracked) for _, norm in layers], 1)
-        return y[:, : self.channels]
+            features, W = (t.permute(0, 2, 3, 1).flatten(1) for t in (y, last))  # as they lie in memory
+            return F.linear(features, W, self.linear.bias.to(dtype))
 
 
 def vmapped(x: Tensor) -> bool:
     """Whether torch.func.vmap is at work on x: hand-written kernels do not know its batch axis."""
     return torch._C._functorch.is_batchedtensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def transformed(x: Tensor) -> bool:
+    """Whether torch.func is at work on x, be it vmap or grad."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 class CausalConv(nn.Module):
@@ -158,17 +165,25 @@ class TCN(nn.Module):
     def stacked(self, x: Tensor) -> Tensor:
         """The blocks as one stack of layers for `tcn_kernels`: (B, T, C_in) -> (B, T, C)."""
         from koopsim.nn.tcn_kernels import TemporalStack
+        from koopsim.nn.weight_norm_kernels import NormedWeights
 
         blocks = [cast(TemporalBlock, block) for block in self.blocks]
         convs = [conv for block in blocks for conv in (block.first, block.second)]
+        if transformed(x) or transformed(convs[0].direction) or torch.compiler.is_compiling():
+            W, b = self.normed_weights(convs)
+        else:
+            layers = (p for conv in convs for p in (conv.direction, conv.gain, conv.bias))
+            W, b = cast(tuple[Tensor, Tensor], NormedWeights.apply(convs[0].kernel, *layers))
+        residual, missing = blocks[0].residual(x), self.channels - self.input_channels
+        one = (t.unsqueeze(0) for t in (F.pad(x, (0, missing)), residual, W, b))  # one model; under vmap it is many
+        return cast(tuple[Tensor, ...], TemporalStack.apply(*one))[0].squeeze(0)
+
+    def normed_weights(self, convs: list[CausalConv]) -> tuple[Tensor, Tensor]:
+        """W (L, C, K, C) and b (L, C) of all layers; the first one's missing input channels are zero."""
         direction = torch.stack([conv.direction for conv in convs[1:]])
         gain = torch.stack([conv.gain for conv in convs[1:]])
         later = direction * (gain / direction.norm(dim=-1)).unsqueeze(-1)
         first = convs[0].weight().unflatten(1, (-1, self.input_channels))  # (C, K, C_in)
-        missing = self.channels - self.input_channels
-        W = torch.cat([F.pad(first, (0, missing)).flatten(1).unsqueeze(0), later])
-        b = torch.stack([conv.bias for conv in convs])
-        residual = blocks[0].residual(x)
-        W = W.unflatten(2, (-1, self.channels))
-        one = (t.unsqueeze(0) for t in (F.pad(x, (0, missing)), residual, W, b))  # one model; under vmap it is many
-        return cast(tuple[Tensor, ...], TemporalStack.apply(*one))[0].squeeze(0)
+        first = F.pad(first, (0, self.channels - self.input_channels)).flatten(1)
+        W = torch.cat([first.unsqueeze(0), later]).unflatten(2, (-1, self.channels))
+        return W, torch.stack([conv.bias for conv in convs])

@@ -7,6 +7,10 @@ x twice (moments, then the result) and the backward map reads x and dy twice; no
 Pictures are (B, H, W, P), channels last, with P >= C channels: those above C are padding that makes convolutions
 fit the tensor cores; they are zero and stay zero. The readable twin is `lift.VGG.stages`;
 tests/nn/test_norm_kernels.py holds them together, on a CPU through Triton's interpreter.
+
+All of it is a matter of memory, so two things are minded. Many loads are on their way at once: a sum takes several
+tiles before it adds them up. And what was read last is read first by the next kernel, while it is still in the cache:
+sums walk from the first row to the last, maps from the last to the first.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false
@@ -19,41 +23,62 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-PARTS = 512  # programs that share a sum; each leaves its part, so that the order of addition is fixed
-ROWS = 32  # pixels a program looks at together
+PARTS = 792  # programs that share a sum, each leaving its part: six for each of an H200's 132 multiprocessors
+ROWS = 16  # pixels of a tile: one for each group of threads that reads a row's channels
 
 
 @triton.jit
-def _moments(x, sums, rows, chunk, P: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr):
-    """sums[0 and 1, part] = sum of x and of x^2 over the part's rows."""
+def _tile(x, r, c, rows, P: tl.constexpr):
+    """Rows r of x; zero beyond the last row and channel."""
+    inside = (r < rows)[:, None] & (c < P)[None, :]
+    return tl.load(x + r[:, None] * P + c[None, :], mask=inside, other=0.0)
+
+
+@triton.jit
+def _of_channel(table, which, c, P: tl.constexpr):
+    """Row `which` of a table with an entry for each channel."""
+    return tl.load(table + which * P + c, mask=c < P, other=0.0)[None, :]
+
+
+@triton.jit
+def _moments(x, sums, rows, turns, P: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr):
+    """sums[0 and 1, channel, part] = sum of x and of x^2 over the part's tiles, four at a time."""
     part, parts = tl.program_id(0), tl.num_programs(0)
     c = tl.arange(0, BLOCK)
     first = tl.zeros((R, BLOCK), tl.float32)
     second = tl.zeros((R, BLOCK), tl.float32)
-    for start in range(0, chunk, R):
-        offset = start + tl.arange(0, R)
-        r = part * chunk + offset
-        inside = ((offset < chunk) & (r < rows))[:, None] & (c < P)[None, :]
-        v = tl.load(x + r[:, None] * P + c[None, :], mask=inside, other=0.0).to(tl.float32)
-        first += v
-        second += v * v
-    tl.store(sums + part * P + c, tl.sum(first, 0), mask=c < P)
-    tl.store(sums + (parts + part) * P + c, tl.sum(second, 0), mask=c < P)
+    for turn in range(0, turns):
+        r = (turn * parts + part) * (4 * R) + tl.arange(0, R)
+        v0 = _tile(x, r, c, rows, P)
+        v1 = _tile(x, r + R, c, rows, P)
+        v2 = _tile(x, r + 2 * R, c, rows, P)
+        v3 = _tile(x, r + 3 * R, c, rows, P)
+        v0, v1, v2, v3 = v0.to(tl.float32), v1.to(tl.float32), v2.to(tl.float32), v3.to(tl.float32)
+        first += (v0 + v1) + (v2 + v3)
+        second += (v0 * v0 + v1 * v1) + (v2 * v2 + v3 * v3)
+    tl.store(sums + c * parts + part, tl.sum(first, 0), mask=c < P)
+    tl.store(sums + (P + c) * parts + part, tl.sum(second, 0), mask=c < P)
+
+
+@triton.jit
+def _sum_of_parts(sums, which, PARTS: tl.constexpr, ALL: tl.constexpr):
+    """ALL is the power of two that holds all parts."""
+    part = tl.arange(0, ALL)
+    return tl.sum(tl.load(sums + which * PARTS + part, mask=part < PARTS, other=0.0), 0)
 
 
 @triton.jit
 def _statistics(
     sums, gamma, beta, bias, running_mean, running_var, table, rows, momentum, eps,
-    C: tl.constexpr, P: tl.constexpr, PARTS: tl.constexpr,
+    C: tl.constexpr, P: tl.constexpr, PARTS: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
     """One channel: its moments, the rows (mean, 1/std, scale, shift) of `table`, and the running averages.
 
     The convolution before leaves out its bias, which the normalisation takes away again: only the running mean sees it.
     """
     c = tl.program_id(0)
-    part = tl.arange(0, PARTS)
-    mean = tl.sum(tl.load(sums + part * P + c), 0) / rows
-    var = tl.maximum(tl.sum(tl.load(sums + (PARTS + part) * P + c), 0) / rows - mean * mean, 0.0)
+    mean = _sum_of_parts(sums, c, PARTS, ALL) / rows
+    var = tl.maximum(_sum_of_parts(sums, P + c, PARTS, ALL) / rows - mean * mean, 0.0)
     rstd = 1.0 / tl.sqrt(var + eps)
     real = c < C
     scale = tl.load(gamma + c, mask=real, other=0.0) * rstd
@@ -70,21 +95,20 @@ def _statistics(
 
 
 @triton.jit
-def _corner(r, W: tl.constexpr, POOL: tl.constexpr):
-    """The first of the input rows that output row r looks at: itself, or the upper left of a 2 x 2 square."""
-    if POOL:
-        return (r // (W // 2)) * (2 * W) + (r % (W // 2)) * 2
-    else:
-        return r
+def _corner(r, W: tl.constexpr):
+    """The upper left of the 2 x 2 rows of x that row r of the pooled picture looks at."""
+    return (r // (W // 2)) * (2 * W) + (r % (W // 2)) * 2
 
 
 @triton.jit
-def _value(x, table, row, c, inside, P: tl.constexpr):
-    """x at a row, and what the normalisation makes of it before the ReLU."""
-    v = tl.load(x + row[:, None] * P + c[None, :], mask=inside, other=0.0).to(tl.float32)
-    scale = tl.load(table + 2 * P + c, mask=c < P, other=0.0)
-    shift = tl.load(table + 3 * P + c, mask=c < P, other=0.0)
-    return v, v * scale[None, :] + shift[None, :]
+def _square(x, r, c, rows, W: tl.constexpr, P: tl.constexpr):
+    """All four of them: the loads first, so that none waits for another's conversion."""
+    at = _corner(r, W)
+    v0 = _tile(x, at, c, 4 * rows, P)
+    v1 = _tile(x, at + 1, c, 4 * rows, P)
+    v2 = _tile(x, at + W, c, 4 * rows, P)
+    v3 = _tile(x, at + W + 1, c, 4 * rows, P)
+    return v0.to(tl.float32), v1.to(tl.float32), v2.to(tl.float32), v3.to(tl.float32)
 
 
 @triton.jit
@@ -92,96 +116,132 @@ def _forward(
     x, table, y, rows,
     W: tl.constexpr, POOL: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    r = tl.program_id(0) * R + tl.arange(0, R)
+    r = (tl.num_programs(0) - 1 - tl.program_id(0)) * R + tl.arange(0, R)
     c = tl.arange(0, BLOCK)
-    inside = (r < rows)[:, None] & (c < P)[None, :]
-    at = _corner(r, W, POOL)
-    _, z = _value(x, table, at, c, inside, P)
+    scale = _of_channel(table, 2, c, P)
+    shift = _of_channel(table, 3, c, P)
     if POOL:
-        for k in tl.static_range(1, 4):
-            _, other = _value(x, table, at + (k // 2) * W + k % 2, c, inside, P)
-            z = tl.maximum(z, other)
+        v0, v1, v2, v3 = _square(x, r, c, rows, W, P)
+        z = tl.maximum(v0 * scale + shift, v1 * scale + shift)
+        z = tl.maximum(z, tl.maximum(v2 * scale + shift, v3 * scale + shift))
+    else:
+        z = _tile(x, r, c, rows, P).to(tl.float32) * scale + shift
+    inside = (r < rows)[:, None] & (c < P)[None, :]
     tl.store(y + r[:, None] * P + c[None, :], tl.maximum(z, 0.0).to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
-def _gradient_sums(
-    x, table, dy, sums, rows, chunk,
-    W: tl.constexpr, POOL: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
-):  # fmt: skip
-    """sums[0 and 1, part] = sum of dz and of dz xhat over the part's output rows: the gradients of beta and gamma."""
-    part, parts = tl.program_id(0), tl.num_programs(0)
-    c = tl.arange(0, BLOCK)
-    mean = tl.load(table + c, mask=c < P, other=0.0)[None, :]
-    rstd = tl.load(table + P + c, mask=c < P, other=0.0)[None, :]
-    first = tl.zeros((R, BLOCK), tl.float32)
-    second = tl.zeros((R, BLOCK), tl.float32)
-    for start in range(0, chunk, R):
-        offset = start + tl.arange(0, R)
-        r = part * chunk + offset
-        inside = ((offset < chunk) & (r < rows))[:, None] & (c < P)[None, :]
-        g = tl.load(dy + r[:, None] * P + c[None, :], mask=inside, other=0.0).to(tl.float32)
-        at = _corner(r, W, POOL)
-        v, z = _value(x, table, at, c, inside, P)
-        if POOL:
-            for k in tl.static_range(1, 4):  # the first of the largest wins, as in PyTorch
-                v_k, z_k = _value(x, table, at + (k // 2) * W + k % 2, c, inside, P)
-                v = tl.where(z_k > z, v_k, v)
-                z = tl.maximum(z, z_k)
-        dz = tl.where(z > 0, g, 0.0)
-        first += dz
-        second += dz * (v - mean) * rstd
-    tl.store(sums + part * P + c, tl.sum(first, 0), mask=c < P)
-    tl.store(sums + (parts + part) * P + c, tl.sum(second, 0), mask=c < P)
+def _larger(v, z, other, scale, shift):
+    """(v, z) or, where its z is larger, the other: the first of the largest wins, as in PyTorch."""
+    z_other = other * scale + shift
+    return tl.where(z_other > z, other, v), tl.maximum(z, z_other)
 
 
 @triton.jit
-def _total(sums, totals, P: tl.constexpr, PARTS: tl.constexpr):
-    """totals[which, c] = sum over the parts."""
-    c, which = tl.program_id(0), tl.program_id(1)
-    part = tl.arange(0, PARTS)
-    tl.store(totals + which * P + c, tl.sum(tl.load(sums + (which * PARTS + part) * P + c), 0))
+def _gradient_sums(
+    x, table, dy, sums, rows, turns,
+    W: tl.constexpr, POOL: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """sums[0 and 1, channel, part] = sum of dz and of dz xhat over the part's tiles: gradients of beta and gamma."""
+    part, parts = tl.program_id(0), tl.num_programs(0)
+    c = tl.arange(0, BLOCK)
+    mean = _of_channel(table, 0, c, P)
+    scale = _of_channel(table, 2, c, P)
+    shift = _of_channel(table, 3, c, P)
+    first = tl.zeros((R, BLOCK), tl.float32)
+    second = tl.zeros((R, BLOCK), tl.float32)
+    for turn in range(0, turns):
+        if POOL:
+            r = (turn * parts + part) * R + tl.arange(0, R)
+            g = _tile(dy, r, c, rows, P)
+            v, v1, v2, v3 = _square(x, r, c, rows, W, P)
+            z = v * scale + shift
+            v, z = _larger(v, z, v1, scale, shift)
+            v, z = _larger(v, z, v2, scale, shift)
+            v, z = _larger(v, z, v3, scale, shift)
+            dz = tl.where(z > 0, g.to(tl.float32), 0.0)
+            first += dz
+            second += dz * (v - mean)
+        else:
+            r = (turn * parts + part) * (2 * R) + tl.arange(0, R)
+            g = _tile(dy, r, c, rows, P)
+            v = _tile(x, r, c, rows, P)
+            g1 = _tile(dy, r + R, c, rows, P)
+            v1 = _tile(x, r + R, c, rows, P)
+            v, v1 = v.to(tl.float32), v1.to(tl.float32)
+            dz = tl.where(v * scale + shift > 0, g.to(tl.float32), 0.0)
+            dz1 = tl.where(v1 * scale + shift > 0, g1.to(tl.float32), 0.0)
+            first += dz + dz1
+            second += dz * (v - mean) + dz1 * (v1 - mean)
+    rstd = tl.load(table + P + c, mask=c < P, other=0.0)
+    tl.store(sums + c * parts + part, tl.sum(first, 0), mask=c < P)
+    tl.store(sums + (P + c) * parts + part, tl.sum(second, 0) * rstd, mask=c < P)
+
+
+@triton.jit
+def _totals(sums, table, totals, count, P: tl.constexpr, PARTS: tl.constexpr, ALL: tl.constexpr):
+    """One channel: d beta, d gamma, and (slope, offset) such that dx = scale dz - slope x - offset."""
+    c = tl.program_id(0)
+    beta = _sum_of_parts(sums, c, PARTS, ALL)
+    gamma = _sum_of_parts(sums, P + c, PARTS, ALL)
+    scale = tl.load(table + 2 * P + c)
+    slope = scale * tl.load(table + P + c) * gamma / count
+    tl.store(totals + c, beta)
+    tl.store(totals + P + c, gamma)
+    tl.store(totals + 2 * P + c, slope)
+    tl.store(totals + 3 * P + c, scale * beta / count - slope * tl.load(table + c))
 
 
 @triton.jit
 def _backward(
-    x, table, dy, totals, dx, rows, count,
+    x, table, dy, totals, dx, rows,
     W: tl.constexpr, POOL: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """dx = scale (dz - mean(dz) - xhat mean(dz xhat)), dz being dy where it passes the ReLU and the pooling."""
-    r = tl.program_id(0) * R + tl.arange(0, R)
+    r = (tl.num_programs(0) - 1 - tl.program_id(0)) * R + tl.arange(0, R)
     c = tl.arange(0, BLOCK)
-    inside = (r < rows)[:, None] & (c < P)[None, :]
-    mean = tl.load(table + c, mask=c < P, other=0.0)[None, :]
-    rstd = tl.load(table + P + c, mask=c < P, other=0.0)[None, :]
-    scale = tl.load(table + 2 * P + c, mask=c < P, other=0.0)[None, :]
-    first = tl.load(totals + c, mask=c < P, other=0.0)[None, :] / count
-    second = tl.load(totals + P + c, mask=c < P, other=0.0)[None, :] / count
-    g = tl.load(dy + r[:, None] * P + c[None, :], mask=inside, other=0.0).to(tl.float32)
-    at = _corner(r, W, POOL)
-    v, z = _value(x, table, at, c, inside, P)
+    g = _tile(dy, r, c, rows, P)
     if POOL:
-        v1, z1 = _value(x, table, at + 1, c, inside, P)
-        v2, z2 = _value(x, table, at + W, c, inside, P)
-        v3, z3 = _value(x, table, at + W + 1, c, inside, P)
-        best = tl.maximum(tl.maximum(z, z1), tl.maximum(z2, z3))
-        g = tl.where(best > 0, g, 0.0)
-        won = z == best
-        won1 = (z1 == best) & (z != best)
-        won2 = (z2 == best) & (z != best) & (z1 != best)
-        won3 = (z != best) & (z1 != best) & (z2 != best)
-        _store_dx(dx, at, c, inside, tl.where(won, g, 0.0), v, mean, rstd, scale, first, second, P)
-        _store_dx(dx, at + 1, c, inside, tl.where(won1, g, 0.0), v1, mean, rstd, scale, first, second, P)
-        _store_dx(dx, at + W, c, inside, tl.where(won2, g, 0.0), v2, mean, rstd, scale, first, second, P)
-        _store_dx(dx, at + W + 1, c, inside, tl.where(won3, g, 0.0), v3, mean, rstd, scale, first, second, P)
+        v0, v1, v2, v3 = _square(x, r, c, rows, W, P)
     else:
-        _store_dx(dx, at, c, inside, tl.where(z > 0, g, 0.0), v, mean, rstd, scale, first, second, P)
+        v0 = _tile(x, r, c, rows, P).to(tl.float32)
+    scale = _of_channel(table, 2, c, P)
+    shift = _of_channel(table, 3, c, P)
+    slope = _of_channel(totals, 2, c, P)
+    offset = _of_channel(totals, 3, c, P)
+    inside = (r < rows)[:, None] & (c < P)[None, :]
+    z0 = v0 * scale + shift
+    g = g.to(tl.float32) * scale
+    if POOL:
+        z1, z2, z3 = v1 * scale + shift, v2 * scale + shift, v3 * scale + shift
+        best = tl.maximum(tl.maximum(z0, z1), tl.maximum(z2, z3))
+        g = tl.where(best > 0, g, 0.0)
+        won1 = (z1 == best) & (z0 != best)
+        won2 = (z2 == best) & (z0 != best) & (z1 != best)
+        won3 = (z0 != best) & (z1 != best) & (z2 != best)
+        at = _corner(r, W)
+        _store_dx(dx, at, c, inside, tl.where(z0 == best, g, 0.0) - slope * v0 - offset, P)
+        _store_dx(dx, at + 1, c, inside, tl.where(won1, g, 0.0) - slope * v1 - offset, P)
+        _store_dx(dx, at + W, c, inside, tl.where(won2, g, 0.0) - slope * v2 - offset, P)
+        _store_dx(dx, at + W + 1, c, inside, tl.where(won3, g, 0.0) - slope * v3 - offset, P)
+    else:
+        _store_dx(dx, r, c, inside, tl.where(z0 > 0, g, 0.0) - slope * v0 - offset, P)
 
 
 @triton.jit
-def _store_dx(dx, row, c, inside, dz, v, mean, rstd, scale, first, second, P: tl.constexpr):
-    d = scale * (dz - first - (v - mean) * rstd * second)
+def _store_dx(dx, row, c, inside, d, P: tl.constexpr):
     tl.store(dx + row[:, None] * P + c[None, :], d.to(dx.dtype.element_ty), mask=inside)
+
+
+def bias_relu_pool(x: Tensor, bias: Tensor, pool: bool) -> Tensor:
+    """pool(relu(x + bias)) for inference, where the normalisation is in the convolution: (B, H, W, P), (P,)."""
+    B, H, W, P = x.shape
+    x = x.contiguous()
+    table = torch.stack([bias, bias, torch.ones_like(bias), bias]).float()  # the first two rows are for gradients
+    y = x.new_empty(B, H // 2, W // 2, P) if pool else torch.empty_like(x)
+    out, shape = y.numel() // P, _map_shape(W, P, pool)
+    _forward[(triton.cdiv(out, shape["R"]),)](x, table, y, out, **shape)
+    return y
 
 
 class NormReluPool(torch.autograd.Function):
@@ -198,13 +258,14 @@ class NormReluPool(torch.autograd.Function):
         bias, mean, var, momentum, eps = running
         B, H, W, P = x.shape
         C, rows = len(gamma), B * H * W
-        block = triton.next_power_of_2(P)
-        sums, table = gamma.new_empty(2, PARTS, P), gamma.new_empty(4, P)
-        _moments[(PARTS,)](x, sums, rows, triton.cdiv(rows, PARTS), P=P, BLOCK=block, R=ROWS)
-        _statistics[(P,)](sums, gamma, beta, bias, mean, var, table, rows, momentum, eps, C=C, P=P, PARTS=PARTS)
+        sums, table = gamma.new_empty(2, P, PARTS), gamma.new_empty(4, P)
+        block, turns = triton.next_power_of_2(P), triton.cdiv(rows, 4 * ROWS * PARTS)
+        _moments[(PARTS,)](x, sums, rows, turns, P=P, BLOCK=block, R=ROWS)
+        parts = {"P": P, "PARTS": PARTS, "ALL": triton.next_power_of_2(PARTS)}
+        _statistics[(P,)](sums, gamma, beta, bias, mean, var, table, rows, momentum, eps, C=C, **parts)
         y = x.new_empty(B, H // 2, W // 2, P) if pool else torch.empty_like(x)
-        out = y.numel() // P
-        _forward[(triton.cdiv(out, ROWS),)](x, table, y, out, W=W, POOL=pool, P=P, BLOCK=block, R=ROWS)
+        out, shape = y.numel() // P, _map_shape(W, P, pool)
+        _forward[(triton.cdiv(out, shape["R"]),)](x, table, y, out, **shape)
         ctx.save_for_backward(x, table)
         ctx.pool, ctx.channels = pool, C
         return y
@@ -215,10 +276,16 @@ class NormReluPool(torch.autograd.Function):
         x, table = ctx.saved_tensors
         dy = grads[0].contiguous()
         _, _, W, P = x.shape
-        rows, block = dy.numel() // P, triton.next_power_of_2(P)
-        shape = {"W": W, "POOL": ctx.pool, "P": P, "BLOCK": block, "R": ROWS}
-        sums, totals, dx = table.new_empty(2, PARTS, P), table.new_empty(2, P), torch.empty_like(x)
-        _gradient_sums[(PARTS,)](x, table, dy, sums, rows, triton.cdiv(rows, PARTS), **shape)
-        _total[(P, 2)](sums, totals, P=P, PARTS=PARTS)
-        _backward[(triton.cdiv(rows, ROWS),)](x, table, dy, totals, dx, rows, x.numel() // P, **shape)
+        rows, shape = dy.numel() // P, _map_shape(W, P, ctx.pool)
+        sums, totals, dx = table.new_empty(2, P, PARTS), table.new_empty(4, P), torch.empty_like(x)
+        turns = triton.cdiv(rows, (ROWS if ctx.pool else 2 * ROWS) * PARTS)
+        _gradient_sums[(PARTS,)](x, table, dy, sums, rows, turns, **shape | {"R": ROWS})
+        parts = {"P": P, "PARTS": PARTS, "ALL": triton.next_power_of_2(PARTS)}
+        _totals[(P,)](sums, table, totals, x.numel() // P, **parts)
+        _backward[(triton.cdiv(rows, shape["R"]),)](x, table, dy, totals, dx, rows, **shape)
         return dx, totals[1, : ctx.channels], totals[0, : ctx.channels], None, None
+
+
+def _map_shape(W: int, P: int, pool: bool) -> dict[str, int]:
+    """What a map is compiled for. Without the pooling a tile has more rows, to read the channels' tables less often."""
+    return {"W": W, "POOL": pool, "P": P, "BLOCK": triton.next_power_of_2(P), "R": ROWS if pool else 4 * ROWS}

@@ -6,13 +6,21 @@ RFF only      z = nu( U V psi(x) )                          paper, eq. (11)
 output        y = h(z)
 """
 
+from importlib.util import find_spec
+from typing import cast
+
+import torch
 from torch import Tensor, nn
 
 from koopsim import config
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.lift import MLP, TCN, VGG
 from koopsim.nn.limit import LimitOperator
+from koopsim.nn.linear import Linear
 from koopsim.nn.readout import Output, StateReadout
+from koopsim.nn.transforms import differentiated
+
+TAIL_SIZES = (128, 64, 64, 32)  # D, K, H and outputs: up to these the tiles of `tail_kernels` stay in registers
 
 
 class SIM(nn.Module):
@@ -53,7 +61,29 @@ class SIM(nn.Module):
         return self.nu(self.limit(self.lifted(x)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.h(self.state(x))
+        phi = self.lifted(x)
+        return self.tail(phi) if self.fused(phi) else self.h(self.nu(self.limit(phi)))
+
+    def fused(self, phi: Tensor) -> bool:
+        """Whether the Triton kernel can take the place of the limit, nu and h: training in float32 on CUDA."""
+        if not (phi.is_cuda and self.training and torch.is_grad_enabled() and find_spec("triton") is not None):
+            return False
+        if torch.compiler.is_compiling() or not (isinstance(self.nu, StateReadout) and isinstance(self.h, Output)):
+            return False
+        sizes = (self.limit.dim, self.limit.rank, self.h.in_features, self.h.out_features)
+        small = all(size <= most for size, most in zip(sizes, TAIL_SIZES, strict=True)) and 0 < phi.numel() < 2**31
+        kinds = phi.dtype in (torch.float32, torch.bfloat16) and self.h.weight.dtype == torch.float32
+        return small and kinds and not differentiated(phi, self.h.weight)
+
+    def tail(self, phi: Tensor) -> Tensor:
+        """h(nu(U V phi)) in one kernel, (..., D) -> (..., outputs): `tail_kernels`."""
+        from koopsim.nn.tail_kernels import Tail
+
+        U, V = self.limit.factors()
+        layers = [cast(Linear, layer) for layer in (self.nu[0], self.nu[2], self.nu[4], self.h)]
+        weights = [V, U, *(t for layer in layers for t in (layer.weight, layer.bias))]
+        one = (t.unsqueeze(0) for t in (phi.reshape(-1, phi.shape[-1]), *weights))  # one model; under vmap it is many
+        return cast(Tensor, Tail.apply(*one)).reshape(*phi.shape[:-1], -1)
 
     def fuse(self) -> nn.Module:
         """The same map for inference, its linear maps multiplied out and its normalisations folded away."""

@@ -8,7 +8,7 @@ Here a layer is one kernel forward and one backward, and the gradients of all we
 at the end. The readable twin is `lift.TemporalBlock`; tests/nn/test_tcn_kernels.py holds them together, on a
 CPU through Triton's interpreter.
 
-Shapes: h (L+1, M, B, T, C) with h[l] the input of layer l, W (M, L, C, K, C) with the oldest tap first, b (M, L, C).
+Shapes: h (L, M, B, T, C) with h[l] the input of layer l, W (M, L, C, K, C) with the oldest tap first, b (M, L, C).
 M is for many models side by side: a stack of trials under torch.vmap is one call, each sequence with its model's W.
 """
 
@@ -125,34 +125,37 @@ class TemporalStack(torch.autograd.Function):
     def forward(x: Tensor, residual: Tensor, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         (M, B, T, C), (_, L, _, K, _) = x.shape, W.shape
         W, b, residual = W.contiguous(), b.contiguous(), residual.contiguous()
-        h = x.new_empty(L + 1, M, B, T, C)
+        h, last = x.new_empty(L, M, B, T, C), x.new_empty(M, B, T, C)
         h[0] = x
         a = x.new_empty(L // 2, M, B, T, C)  # of the second layers; those of the first ones are h
         grid, shape, strides = (triton.cdiv(T, ROWS), M * B), _shape(C, K), (W.stride(0), b.stride(0))
         for l in range(L):
             block, second = l // 2, l % 2 == 1
             skip = residual if block == 0 else h[2 * block]
-            store, out = (a[block], h[l + 1]) if second else (h[l + 1], h[l + 1])
+            out = h[l + 1] if l + 1 < L else last
+            store = a[block] if second else out
             _layer_forward[grid](
                 h[l], W[:, l], b[:, l], skip, store, out, T, 1 << block, B, *strides, **shape, HAS_RESIDUAL=second
             )
-        return h[L].clone(), h, a
+        return last, h, a
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
         ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(*output[1:], inputs[2])
+        ctx.set_materialize_grads(False)  # zeros as large as h, which nobody looks at
+        ctx.save_for_backward(*output, inputs[2])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        h, a, W = ctx.saved_tensors
+        last, h, a, W = ctx.saved_tensors
         W = W.contiguous()
         (M, L, C, K, _), (B, T) = W.shape, h.shape[2:4]
-        g = torch.empty_like(h[:L])  # gradient before each layer's ReLU
+        g = torch.empty_like(h)  # gradient before each layer's ReLU
         skip = torch.empty_like(a)  # gradient before each block's last ReLU, which the residual shares
-        torch.mul(grads[0], h[L] > 0, out=skip[-1])
-        torch.mul(skip[-1], a[-1] > 0, out=g[L - 1])
+        relu_backward = torch.ops.aten.threshold_backward.grad_input
+        relu_backward(grads[0], last, 0, grad_input=skip[-1])
+        relu_backward(skip[-1], a[-1], 0, grad_input=g[-1])
         grid, shape, stride = (triton.cdiv(T, ROWS), M * B), _shape(C, K), W.stride(0)
         for l in range(L - 1, 0, -1):
             block, first = l // 2, l % 2 == 0

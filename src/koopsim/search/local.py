@@ -158,7 +158,7 @@ class LocalSearch:
     # ------------------------------------------------------------ slots
 
     def _fill(self, group: Group) -> None:
-        """Waiting trials into free slots; when none waits and half the slots are free, close the ranks.
+        """Waiting trials into free slots; when none waits and enough slots are free, close the ranks.
 
         Side by side the device is shared by all groups, so what one no longer needs, another gets.
         """
@@ -179,7 +179,7 @@ class LocalSearch:
                     group.engine.add(self.trials[index].run)
                     group.slots.append(index)
         keep = [slot for slot, _ in group.running]
-        if keep and not group.waiting and 2 * len(keep) <= len(group.slots):
+        if keep and not group.waiting and group.engine.sparse:
             group.engine.compact(keep)
             group.slots = [group.slots[s] for s in keep]
 

@@ -17,6 +17,8 @@ from koopsim.config import Run
 from koopsim.search.trial import Alone, AlonePictures, alone
 from koopsim.tasks import Task
 
+ROUND = 4  # steps a slot queues before it is the next one's turn
+
 
 class Separate:
     """The same slots as `stack.Stacked`, one trainer each."""
@@ -79,10 +81,11 @@ class Separate:
                 trainer.begin_epoch(self.ages[slot])
 
     def advance(self, first: int, last: int) -> None:
-        """Queued slot by slot; on CUDA the host is soon done and the device overlaps them."""
-        for slot, trainer in self._working():
-            with self._slot(slot):
-                trainer.advance(first, last)
+        """Queued in rounds: hundreds of steps of one slot would fill the launch queue, and nothing would overlap."""
+        for start in range(first, last, ROUND):
+            for slot, trainer in self._working():
+                with self._slot(slot):
+                    trainer.advance(start, min(start + ROUND, last))
 
     def finish_epoch(self) -> None:
         self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]
@@ -95,6 +98,10 @@ class Separate:
         assert trainer is not None
         with torch.cuda.stream(stream) if stream is not None else contextlib.nullcontext():
             return trainer.figures()
+
+    @property
+    def sparse(self) -> bool:
+        return None in self.runs
 
     def compact(self, keep: Sequence[int]) -> None:
         """Free slots cost nothing here; they are only dropped."""

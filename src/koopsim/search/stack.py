@@ -19,6 +19,8 @@ from torch import Tensor, nn
 
 from koopsim.config import ImageRegressionConfig, Recipe, Run, SIMConfig, to_dict
 from koopsim.models import build
+from koopsim.search.batched import batchable
+from koopsim.search.batched_step import BatchedPopulation
 from koopsim.search.space import BANDWIDTH, with_values
 from koopsim.search.together import Slot, together
 from koopsim.search.trial import finite_mean, length, put
@@ -98,14 +100,20 @@ class Stacked:
         augments = self.recipe.augments
         self.draws = torch.zeros(count, n, DRAWS, device=self.device) if augments else None
         self.offsets = torch.arange(self.size, device=self.device)
+        recipe = self.recipe
+        if batchable(models[0], self.device) and self.autocast is None and not self.compile:
+            self.population: Population = BatchedPopulation(
+                models, self._loss, self._batch, schedules, recipe.eps, recipe.clip_norm, self.decays
+            )
+            return
         self.population = Population(
             models,
             self._loss,
             self._batch,
             schedules,
             shared=(False, False),
-            eps=self.recipe.eps,
-            clip_norm=self.recipe.clip_norm,
+            eps=recipe.eps,
+            clip_norm=recipe.clip_norm,
             decay=self.decays,
             autocast=self.autocast,
             capture=self.capture,
@@ -165,13 +173,19 @@ class Stacked:
         loss = finite_mean(self.population.losses[slot, last - self.steps_per_epoch : last])
         return {"train_loss": loss} | self.task.evaluate(self.judged.pop(slot), "valid")
 
+    @property
+    def sparse(self) -> bool:
+        """Whether closing the ranks pays: a captured or compiled step has to be made again for it."""
+        running = sum(run is not None for run in self.runs)
+        return 2 * running <= len(self.runs) if self.capture or self.compile else running < len(self.runs)
+
     def compact(self, keep: Sequence[int]) -> None:
         """Only these slots go on, closer together: what stopped no longer costs a step."""
         old = {name: tensor[list(keep)].clone() for name, tensor in self.population.state().items()}
         schedules = self.population.schedules[list(keep)].clone()
         self.runs, self.ages = [self.runs[s] for s in keep], [self.ages[s] for s in keep]
-        models = [self.fresh(run) for run in self.runs if run is not None]
-        self._assemble(models, schedules)
+        stand_in = self.fresh(next(run for run in self.runs if run is not None))  # for the shapes
+        self._assemble([stand_in] * len(keep), schedules)
         put(self.population.state(), old)
 
     def state(self) -> dict[str, Tensor]:

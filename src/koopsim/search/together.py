@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from koopsim.nn.sim import SIM
+from koopsim.search.batched import batchable, outputs
 from koopsim.train.population import Stack
 
 AT_ONCE = 16  # slots; their outputs on a whole split are kept
+AT_ONCE_BATCHED = 2  # these have little overhead, and what two need stays in a CPU's cache
 
 
 class _Pieces:
@@ -27,7 +31,7 @@ class _Pieces:
         rows = torch.tensor(slots, device=stack.flat.device)
         both = stack.parameters | stack.buffers
         self.state = {name: tensor.detach().index_select(0, rows) for name, tensor in both.items()}
-        self.template, self.found = template, []
+        self.template, self.size, self.found = template, len(slots), []
 
     def double(self) -> None:
         self.state = {n: t.double() if t.is_floating_point() else t for n, t in self.state.items()}
@@ -36,8 +40,13 @@ class _Pieces:
     def outputs(self, piece: int, x: Tensor) -> Tensor:
         """(slots, ...): what all slots answer to x."""
         if piece == len(self.found):
-            self.found.append(vmap(lambda state: functional_call(self.template, state, (x,)))(self.state))
+            self.found.append(self._answers(x))
         return self.found[piece]
+
+    def _answers(self, x: Tensor) -> Tensor:
+        if batchable(self.template, x.device):
+            return outputs(cast(SIM, self.template), self.state, x.expand(self.size, *x.shape))
+        return vmap(lambda state: functional_call(self.template, state, (x,)))(self.state)
 
 
 class Slot(nn.Module):
@@ -63,8 +72,9 @@ def together(stack: Stack, slots: Sequence[int]) -> dict[int, Slot]:
     """A stand-in for the model of each of these slots, to be evaluated once, in this order."""
     template = copy.deepcopy(stack.template).eval()
     found = {}
-    for start in range(0, len(slots), AT_ONCE):
-        some = slots[start : start + AT_ONCE]
+    at_once = AT_ONCE_BATCHED if batchable(template, stack.flat.device) else AT_ONCE
+    for start in range(0, len(slots), at_once):
+        some = slots[start : start + at_once]
         pieces = _Pieces(stack, template, some)
         found |= {slot: Slot(pieces, row) for row, slot in enumerate(some)}
     return found

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from koopsim import datasets
 from koopsim.config import ClassificationConfig, Recipe
 from koopsim.errors import KoopsimError
+from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.tasks.augment import cut_out, moved
 from koopsim.tasks.base import Split
 
@@ -41,8 +42,9 @@ class Classification:
         self.x, self.y = _placed(x[order], y[order], device)
         self.x_test, self.y_test = _placed(images.test[0][: config.test], images.test[1][: config.test], device)
         mean, deviation = channel_statistics(x)
-        self.mean = torch.tensor(mean, dtype=torch.float32, device=device)[:, None, None]
-        self.deviation = torch.tensor(deviation, dtype=torch.float32, device=device)[:, None, None]
+        # (x / 255 - mean) / deviation as one product and one sum: the images are passed over in every step.
+        self.scale = torch.tensor(1 / (255 * deviation), dtype=torch.float32, device=device)[:, None, None]
+        self.shift = torch.tensor(-mean / deviation, dtype=torch.float32, device=device)[:, None, None]
 
     @property
     def image(self) -> tuple[int, int, int]:
@@ -62,13 +64,13 @@ class Classification:
         """Bytes -> normalised images, in training with the recipe's augmentation."""
         if recipe is not None and draws is not None and (recipe.flip or recipe.shift):
             x = moved(x, draws, recipe.flip, recipe.shift)
-        x = (x.float() / 255 - self.mean) / self.deviation
+        x = (x * self.scale).add_(self.shift)
         if recipe is not None and draws is not None and recipe.cutout:
             x = cut_out(x, draws, recipe.cutout)
         return x
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        return F.cross_entropy(outputs, targets, label_smoothing=smoothing)
+        return cross_entropy(outputs, targets, smoothing)
 
     @torch.no_grad()
     def predictions(self, model: nn.Module, split: str) -> tuple[Tensor, float | None]:

@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from koopsim.config import CopyMemoryConfig, Recipe
 from koopsim.errors import KoopsimError
+from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.tasks.base import Split
 
 DIGITS = 10  # how many are to be remembered
@@ -65,7 +65,7 @@ class CopyMemory:
         return x
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), label_smoothing=smoothing)
+        return cross_entropy(outputs.flatten(0, -2), targets.flatten(), smoothing)
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:

@@ -11,6 +11,7 @@ to a new model between two steps: shapes and addresses stay, and with them the c
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
@@ -108,7 +109,7 @@ class Population:
                 f"There are {self.size} models and schedules for {schedules.shape[0]}; give one for each."
             )
         self.batch: Batch = batch if callable(batch) else lambda steps: batch
-        self.schedules = schedules.to(flat)
+        self.schedules = schedules.to(flat).contiguous()
         self.horizon = self.schedules.shape[1]
         self.eps, self.clip_norm, self.autocast, self.capture = eps, clip_norm, autocast, capture
         self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)
@@ -143,6 +144,25 @@ class Population:
         parts = torch.autograd.grad(losses.sum(), list(self.stack.parameters.values()), materialize_grads=True)
         g = torch.cat([part.reshape(self.size, -1) for part in parts], dim=1)
         with torch.no_grad():
+            if before:
+                goes = self.active & (self.steps < self.horizon)
+                for name, tensor in self.stack.buffers.items():
+                    tensor.copy_(torch.where(goes.view(-1, *[1] * (tensor.ndim - 1)), tensor, before[name]))
+            if self.fused():
+                from koopsim.train.adam_kernels import advance_members
+
+                advance_members(self, g, losses.detach())
+            else:
+                self.update(g, losses)
+
+    def fused(self) -> bool:
+        """Whether the Triton kernels can take the place of `update`."""
+        flat = self.stack.flat
+        return flat.is_cuda and flat.dtype == torch.float32 and find_spec("triton") is not None
+
+    def update(self, g: Tensor, losses: Tensor) -> None:
+        """Clip, update, write the losses down, count: for each member that goes on. The twin of `adam_kernels`."""
+        with torch.no_grad():
             if self.clip_norm is not None:
                 norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
                 g = g * (self.clip_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -161,8 +181,6 @@ class Population:
                 self.stack.flat.sub_(torch.where(moves, decay, still) * self.decayed * self.stack.flat)
             scale = self.square.sqrt().div_(root_correction).add_(self.eps)
             self.stack.flat.addcdiv_(self.mean * -step_size, scale)
-            for name, tensor in self.stack.buffers.items():
-                tensor.copy_(torch.where(goes.view(-1, *[1] * (tensor.ndim - 1)), tensor, before[name]))
             kept = self.losses[self.slots, at]
             self.losses[self.slots, at] = torch.where(goes, losses.to(kept.dtype), kept)
             self.steps.add_(goes)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from koopsim.config import Recipe
 from koopsim.tasks.augment import DRAWS
 from koopsim.tasks.base import Split
-from koopsim.train.adam import Adam
+from koopsim.train.adam import Adam, Course
 from koopsim.train.capture import captured
 from koopsim.train.schedule import adam_table
 
@@ -49,8 +49,9 @@ class Trainer:
         self.device, self.autocast = self.x.device, autocast
         self.size = min(recipe.batch_size, len(self.x))
         self.steps_per_epoch = -(-len(self.x) // self.size)
-        self.adam = Adam(model.parameters(), recipe.eps, recipe.clip_norm, recipe.weight_decay > 0)
-        self.averaged = self._float_state() if recipe.average else {}
+        decays = recipe.weight_decay > 0
+        self.adam = Adam(model.parameters(), recipe.eps, recipe.clip_norm, decays, recipe.average)
+        self.averaged = self._averages()
         dtype = self.adam.flat.dtype
         self.table = torch.as_tensor(adam_table(recipe, self.steps_per_epoch), dtype=dtype, device=self.device)
         self.order = torch.empty(len(self.x), dtype=torch.int64, device=self.device)
@@ -86,32 +87,32 @@ class Trainer:
 
     def step(self, size: int) -> None:
         """The next `size` samples of the order: one update. The readable twin of its captured form."""
-        step, position = self.counters[:1], self.counters[1:]  # of length 1: a scalar index would ask the host
-        rows = self.order.index_select(0, position * self.size + self.offsets[:size])
+        places = torch.add(self.offsets[:size], self.counters[1:], alpha=self.size)
+        rows = self.order.index_select(0, places)
         draws = None if self.draws is None else self.draws.index_select(0, rows)
         x = self.inputs(self.x.index_select(0, rows), draws)
         with torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None):
             loss = self.loss(self.forward(x), self.y.index_select(0, rows))
-        gradient = self.adam.gradient(loss)
-        self.adam.update(gradient, self.table.index_select(0, step)[0])
-        self._average()
-        self.losses.index_copy_(0, position, loss.detach().reshape(1).to(self.losses.dtype))
+        course = Course(self.table, self.counters, self.losses)
+        self.adam.advance(self.adam.gradient(loss), loss, course)
+        self._average_buffers()
         self._add_diagnostics()
-        self.counters.add_(1)
 
-    def _float_state(self) -> dict[str, Tensor]:
-        """A copy of what an average is taken of: the flat parameters, and buffers such as running statistics."""
+    def _averages(self) -> dict[str, Tensor]:
+        """What an average is kept of, where the recipe asks for one: the flat parameters, and running statistics."""
+        if self.adam.averaged is None:
+            return {}
         buffers = {name: t.clone() for name, t in self.model.named_buffers() if t.is_floating_point()}
-        return {"parameters": self.adam.flat.clone()} | buffers
+        return {"parameters": self.adam.averaged} | buffers
 
     @torch.no_grad()
-    def _average(self) -> None:
-        """a <- a + (1 - decay) (w - a)"""
-        if self.averaged:
-            now = {"parameters": self.adam.flat} | dict(self.model.named_buffers())
-            torch._foreach_lerp_(
-                list(self.averaged.values()), [now[name] for name in self.averaged], 1 - self.recipe.average
-            )
+    def _average_buffers(self) -> None:
+        """a <- a + (1 - decay) (b - a); that of the parameters is Adam's."""
+        now = dict(self.model.named_buffers())
+        names = [name for name in self.averaged if name in now]
+        if names:
+            averages = [self.averaged[name] for name in names]
+            torch._foreach_lerp_(averages, [now[name] for name in names], 1 - self.recipe.average)
 
     def result(self) -> nn.Module:
         """The model to be judged: the trained one, or its average where the recipe asks for one."""

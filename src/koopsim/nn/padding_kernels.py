@@ -1,0 +1,56 @@
+"""What `padding` does on CUDA, each in one Triton kernel that pads, casts and puts in order.
+
+    taken            y_i = x_{index_i}, or 0 where the index is -1
+    channels_last    (B, C, H, W) -> (B, H, W, C'), zeros beyond C
+
+The readable twins are in `padding`, which calls these; tests/nn/test_padding.py holds them together, on a CPU through
+Triton's interpreter.
+"""
+
+# pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 512  # entries a program takes
+PIXELS = 128  # pixels a program turns
+
+
+@triton.jit
+def _taken(x, index, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = tl.load(index + i, mask=i < n, other=-1)
+    v = tl.load(x + at, mask=at >= 0, other=0.0)
+    tl.store(y + i, v.to(y.dtype.element_ty), mask=i < n)
+
+
+@triton.jit
+def _channels_last(
+    x, y, pixels, C: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    picture = tl.program_id(0)
+    p = tl.program_id(1) * R + tl.arange(0, R)
+    c = tl.arange(0, BLOCK)
+    inside = (p < pixels)[:, None] & (c < C)[None, :]
+    v = tl.load(x + (picture * C + c[None, :]) * pixels + p[:, None], mask=inside, other=0.0)
+    inside = (p < pixels)[:, None] & (c < WIDE)[None, :]
+    tl.store(y + (picture * pixels + p[:, None]) * WIDE + c[None, :], v.to(y.dtype.element_ty), mask=inside)
+
+
+def taken(x: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
+    """x[index] as `dtype`, zero where the index is -1."""
+    y = x.new_empty(len(index), dtype=dtype)
+    _taken[(triton.cdiv(len(index), BLOCK),)](x, index, y, len(index), BLOCK=BLOCK)
+    return y
+
+
+def channels_last(x: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
+    """(B, C, H, W) -> (B, channels, H, W), channels last in memory."""
+    x = x.contiguous()
+    B, C, H, W = x.shape
+    y = x.new_empty(B, H, W, channels, dtype=dtype)
+    shape = {"C": C, "WIDE": channels, "BLOCK": triton.next_power_of_2(channels), "R": PIXELS}
+    _channels_last[(B, triton.cdiv(H * W, PIXELS))](x, y, H * W, **shape)
+    return y.permute(0, 3, 1, 2)

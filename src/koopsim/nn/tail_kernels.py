@@ -1,0 +1,224 @@
+"""Everything after the lift as one Triton kernel forward and one backward, for training on CUDA.
+
+    t = V phi    p = U t    a1 = relu(W1 p + b1)    a2 = relu(W2 a1 + b2)    z = W3 a2 + b3    y = Wh z + bh
+
+At thirty features each of these products, its gradients and the sums of its bias is a launch of its own that fills
+no chip: some sixty of them a step. Here a program has a block of rows and walks through all the maps. Backward, it
+walks forward again (cheaper than reading back what was kept), then back, and leaves its part of every weight's
+gradient in a row of its own: one sum over the rows is all of them, in a fixed order of addition. The readable twin is
+`sim.SIM.forward`; tests/nn/test_tail_kernels.py holds them together, on a CPU through Triton's interpreter.
+
+Shapes: phi (M, rows, D), V (M, K, D), U (M, D, K), W1 (M, H, D), W2 and W3 (M, H, H), Wh (M, O, H), biases (M, .).
+M is for many models side by side, as in `tcn_kernels`. P_ is a size padded to a power of two; D is walked through in
+strips of S, so that no tile is larger than 64 x 64.
+"""
+
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
+
+import math
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+ROWS = 16  # a program takes together: few, so that all of the chip has some
+STRIP = 32
+PARTS = 128  # of the rows of a model, at most; each leaves a copy of all gradients to be summed
+PROGRAMS = 256  # of a backward pass with many models, about; one of them has a multiprocessor's registers to itself
+# One stage: copying ahead for the loop over rows would take more shared memory than there is. Eight warps: with four
+# the gradients of the larger sizes do not fit in the registers.
+LAUNCH = {"num_warps": 8, "num_stages": 1}
+
+
+@triton.jit
+def _tile(at, row, column, rows, width):
+    """The entries [row, column] of a (rows, width) matrix, zero outside."""
+    inside = (row < rows)[:, None] & (column < width)[None, :]
+    return tl.load(at + row[:, None] * width + column[None, :], mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _bias(at, column, width):
+    return tl.load(at + column, mask=column < width, other=0.0)[None, :]
+
+
+@triton.jit
+def _dot(a, b):
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def _relu(x):
+    return tl.where(x < 0, 0.0, x)  # not a maximum, which would make a zero of what is not a number
+
+
+@triton.jit
+def _add(at, row, column, rows, width, value, again):
+    """Add to a matrix that is this program's alone; the first time there is nothing there yet."""
+    inside = (row < rows)[:, None] & (column < width)[None, :]
+    to = at + row[:, None] * width + column[None, :]
+    tl.store(to, value + tl.load(to, mask=inside & again, other=0.0), mask=inside)
+
+
+@triton.jit
+def _add_bias(at, column, width, value, again):
+    inside = column < width
+    tl.store(at + column, tl.sum(value, 0) + tl.load(at + column, mask=inside & again, other=0.0), mask=inside)
+
+
+@triton.jit
+def _walk(
+    phi, V, U, W1, b1, W2, b2, W3, b3, r, rows,
+    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr,
+    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """(t, a1, a2, z) of the rows r."""
+    k, h = tl.arange(0, PK), tl.arange(0, PH)
+    w2, w3 = _tile(W2, h, h, H, H), _tile(W3, h, h, H, H)  # asked for early: they come while t is computed
+    t = tl.zeros((R, PK), tl.float32)
+    for start in range(0, D, S):
+        d = start + tl.arange(0, S)
+        t += _dot(_tile(phi, r, d, rows, D), tl.trans(_tile(V, k, d, K, D)))
+    a1 = tl.zeros((R, PH), tl.float32)
+    for start in range(0, D, S):
+        d = start + tl.arange(0, S)
+        p = _dot(t, tl.trans(_tile(U, d, k, D, K)))
+        a1 += _dot(p, tl.trans(_tile(W1, h, d, H, D)))
+    a1 = _relu(a1 + _bias(b1, h, H))
+    a2 = _relu(_dot(a1, tl.trans(w2)) + _bias(b2, h, H))
+    z = _dot(a2, tl.trans(w3)) + _bias(b3, h, H)
+    return t, a1, a2, z
+
+
+@triton.jit
+def _forward(
+    phi, V, U, W1, b1, W2, b2, W3, b3, Wh, bh, y, rows,
+    sV, sU, sW1, sb1, sW2, sb2, sW3, sb3, sWh, sbh,
+    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, O: tl.constexpr,
+    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, PO: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """y of a block of rows of one model; s_ is how far the next model's weights lie."""
+    m = tl.program_id(1).to(tl.int64)  # a stack of phi may be longer than an int32 counts
+    r, h, o = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, PH), tl.arange(0, PO)
+    wh = _tile(Wh + m * sWh, o, h, O, H)
+    _, _, _, z = _walk(
+        phi + m * rows * D, V + m * sV, U + m * sU, W1 + m * sW1, b1 + m * sb1, W2 + m * sW2, b2 + m * sb2,
+        W3 + m * sW3, b3 + m * sb3, r, rows, D, K, H, S, PK, PH, R,
+    )  # fmt: skip
+    out = _dot(z, tl.trans(wh)) + _bias(bh + m * sbh, o, O)
+    inside = (r < rows)[:, None] & (o < O)[None, :]
+    tl.store(y + m * rows * O + r[:, None] * O + o[None, :], out, mask=inside)
+
+
+@triton.jit
+def _backward(
+    phi, V, U, W1, b1, W2, b2, W3, b3, Wh, bh, dy, dphi, sums, rows, chunk,
+    sV, sU, sW1, sb1, sW2, sb2, sW3, sb3, sWh, sbh,
+    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, O: tl.constexpr,
+    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, PO: tl.constexpr, R: tl.constexpr,
+):  # fmt: skip
+    """dphi of a chunk of rows of one model, and the chunk's part of all weight gradients: sums (parts, M, total)."""
+    part, m, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    phi, dphi, dy = phi + m * rows * D, dphi + m * rows * D, dy + m * rows * O
+    V, U, W1, b1, W2 = V + m * sV, U + m * sU, W1 + m * sW1, b1 + m * sb1, W2 + m * sW2
+    b2, W3, b3, Wh = b2 + m * sb2, W3 + m * sW3, b3 + m * sb3, Wh + m * sWh
+    dV = sums + (part * models + m) * (2 * K * D + H * D + 2 * H * H + O * H + 3 * H + O)
+    dU = dV + K * D
+    dW1 = dU + D * K
+    db1 = dW1 + H * D
+    dW2 = db1 + H
+    db2 = dW2 + H * H
+    dW3 = db2 + H
+    db3 = dW3 + H * H
+    dWh = db3 + H
+    dbh = dWh + O * H
+    k, h, o = tl.arange(0, PK), tl.arange(0, PH), tl.arange(0, PO)
+    for start in range(0, chunk, R):
+        r = part * chunk + start + tl.arange(0, R)
+        again = start > 0
+        g = _tile(dy, r, o, rows, O)  # zero in rows beyond the last, and so is all that comes of it
+        wh = _tile(Wh, o, h, O, H)
+        t, a1, a2, z = _walk(phi, V, U, W1, b1, W2, b2, W3, b3, r, rows, D, K, H, S, PK, PH, R)
+        _add(dWh, o, h, O, H, _dot(tl.trans(g), z), again)
+        _add_bias(dbh, o, O, g, again)
+        g = _dot(g, wh)  # dz
+        _add(dW3, h, h, H, H, _dot(tl.trans(g), a2), again)
+        _add_bias(db3, h, H, g, again)
+        g = tl.where(a2 <= 0, 0.0, _dot(g, _tile(W3, h, h, H, H)))  # da2, before its ReLU
+        _add(dW2, h, h, H, H, _dot(tl.trans(g), a1), again)
+        _add_bias(db2, h, H, g, again)
+        g = tl.where(a1 <= 0, 0.0, _dot(g, _tile(W2, h, h, H, H)))  # da1, before its ReLU
+        _add_bias(db1, h, H, g, again)
+        dt = tl.zeros((R, PK), tl.float32)
+        for strip in range(0, D, S):
+            d = strip + tl.arange(0, S)
+            u = _tile(U, d, k, D, K)
+            dp = _dot(g, _tile(W1, h, d, H, D))
+            _add(dW1, h, d, H, D, _dot(tl.trans(g), _dot(t, tl.trans(u))), again)
+            _add(dU, d, k, D, K, _dot(tl.trans(dp), t), again)
+            dt += _dot(dp, u)
+        for strip in range(0, D, S):
+            d = strip + tl.arange(0, S)
+            inside = (r < rows)[:, None] & (d < D)[None, :]
+            to = dphi + r[:, None] * D + d[None, :]
+            tl.store(to, _dot(dt, _tile(V, k, d, K, D)).to(dphi.dtype.element_ty), mask=inside)
+            _add(dV, k, d, K, D, _dot(tl.trans(dt), _tile(phi, r, d, rows, D)), again)
+
+
+class Tail(torch.autograd.Function):
+    """(phi (M, rows, D), V, U, W1, b1, W2, b2, W3, b3, Wh, bh) -> y (M, rows, O) = h(nu(U V phi)).
+
+    phi may be float32 or shorter, its gradient is of its kind; the weights, their gradients and y are float32.
+    """
+
+    @staticmethod
+    def forward(phi: Tensor, *given: Tensor) -> Tensor:
+        phi, weights = phi.contiguous(), _dense(given)
+        M, rows, _ = phi.shape
+        y = weights[0].new_empty(M, rows, weights[-1].shape[1])
+        strides = (w.stride(0) for w in weights)
+        _forward[(triton.cdiv(rows, ROWS), M)](phi, *weights, y, rows, *strides, **_shape(weights), **LAUNCH)
+        return y
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        phi, *weights = ctx.saved_tensors
+        phi, weights, dy = phi.contiguous(), _dense(weights), grads[0].contiguous()
+        M, rows, _ = phi.shape
+        chunk = ROWS * triton.cdiv(triton.cdiv(rows, ROWS), max(1, min(PARTS, PROGRAMS // M)))
+        parts = triton.cdiv(rows, chunk)
+        sizes = [math.prod(w.shape[1:]) for w in weights]
+        dphi, sums = torch.empty_like(phi), dy.new_empty(parts, M, sum(sizes))
+        strides = (w.stride(0) for w in weights)
+        _backward[(parts, M)](phi, *weights, dy, dphi, sums, rows, chunk, *strides, **_shape(weights), **LAUNCH)
+        total = sums[0] if parts == 1 else sums.sum(0)
+        return dphi, *(g.view(w.shape) for g, w in zip(total.split(sizes, 1), weights, strict=True))
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
+        """A stack of calls is one call with more models."""
+        count = info.batch_size
+        fronts = [
+            t.expand(count, *t.shape) if d is None else t.movedim(d, 0) for t, d in zip(inputs, in_dims, strict=True)
+        ]
+        return cast(Tensor, Tail.apply(*(t.flatten(0, 1) for t in fronts))).unflatten(0, (count, -1)), 0
+
+
+def _dense(weights: Iterable[Tensor]) -> list[Tensor]:
+    """Each model's matrices without gaps; how far apart the models lie is free."""
+    return [w if w[0].is_contiguous() else w.contiguous() for w in weights]
+
+
+def _shape(weights: list[Tensor]) -> dict[str, int]:
+    (_, K, D), (_, O, H) = weights[0].shape, weights[8].shape
+    padded = {f"P{name}": max(16, triton.next_power_of_2(size)) for name, size in (("K", K), ("H", H), ("O", O))}
+    return {"D": D, "K": K, "H": H, "O": O, "S": STRIP, "R": ROWS, **padded}
