@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.lift import MLP, TCN, VGG, CausalConv, TemporalBlock
+from koopsim.nn.padding import images_of_depth
 from koopsim.nn.sim import SIM
 
 
@@ -86,19 +87,24 @@ class FusedVGG(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch = x.shape[:-3]
         images = x.reshape(-1, *x.shape[-3:]) if len(batch) != 1 else x
-        images = images.to(cast(Tensor, self.stages[0].weight).dtype)
-        images = F.pad(images, (0, 0, 0, 0, 0, self.depth - images.shape[1])) if self.depth > x.shape[-3] else images
-        images = images.contiguous(memory_format=torch.channels_last)
-        features = (self._in_passes(images) if self._has_kernels(images) else self.stages(images)).flatten(1)
+        features = self._in_passes(images) if self._has_kernels(images) else self._plainly(images)
+        features = features.flatten(1)
         return features.reshape(*batch, -1) if len(batch) != 1 else features
 
     def _has_kernels(self, x: Tensor) -> bool:
         here = x.is_cuda and x.dtype == torch.float32 and self.even and not torch.compiler.is_exporting()
         return here and not (torch.is_grad_enabled() and x.requires_grad) and find_spec("triton") is not None
 
+    def _plainly(self, x: Tensor) -> Tensor:
+        x = x.to(cast(Tensor, self.stages[0].weight).dtype)
+        x = F.pad(x, (0, 0, 0, 0, 0, self.depth - x.shape[1])) if self.depth > x.shape[1] else x
+        return self.stages(x.contiguous(memory_format=torch.channels_last))
+
     def _in_passes(self, x: Tensor) -> Tensor:
         from koopsim.nn.norm_kernels import bias_relu_pool
 
+        short = torch.is_autocast_enabled(x.device.type)
+        x = images_of_depth(x, self.depth, torch.get_autocast_dtype(x.device.type) if short else x.dtype)
         convs = [layer for layer in self.stages if isinstance(layer, nn.Conv2d)]
         for i, conv in enumerate(convs):
             y = F.conv2d(x, conv.weight, padding=1).permute(0, 2, 3, 1)

@@ -33,12 +33,16 @@ def padded(channels: int) -> int:
 
 def padded_images(x: Tensor, dtype: torch.dtype) -> Tensor:
     """(B, C, H, W) -> (B, C', H, W), channels last in memory. The first layer's channels only go to the next eight."""
-    missing = -x.shape[1] % EIGHT
+    return images_of_depth(x, x.shape[1] + -x.shape[1] % EIGHT, dtype)
+
+
+def images_of_depth(x: Tensor, depth: int, dtype: torch.dtype) -> Tensor:
+    """(B, C, H, W) -> (B, depth, H, W), zeros above C, channels last in memory: on CUDA one pass."""
     if _on_chip(x) and not x.requires_grad:
         from koopsim.nn.padding_kernels import channels_last
 
-        return channels_last(x, x.shape[1] + missing, dtype)
-    return F.pad(x, (0, 0, 0, 0, 0, missing)).to(dtype, memory_format=torch.channels_last)
+        return channels_last(x, depth, dtype)
+    return F.pad(x, (0, 0, 0, 0, 0, depth - x.shape[1])).to(dtype, memory_format=torch.channels_last)
 
 
 class PaddedKernels(torch.autograd.Function):
