@@ -56,7 +56,7 @@ def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype 
         if two_tier:
             F_ = cast(RandomFourierFeatures, model.psi).frequencies
             phase = rows_linear(x, F_ @ last.weight, F_ @ last.bias)
-            phi = torch.cat([phase.sin().to(dtype), phase.cos().to(dtype)], dim=-1)
+            phi = waves(phase, dtype or phase.dtype)
             W = W / math.sqrt(F_.shape[0])  # psi's own factor, where it costs least
         else:
             phi, W, b = x, W @ last.weight, b + W @ last.bias
@@ -82,6 +82,15 @@ def relu_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = Non
 
     dtype = dtype or W.dtype
     return bias_relu(sliced_linear(x.to(dtype), W.to(dtype)), b)
+
+
+def waves(phase: Tensor, dtype: torch.dtype) -> Tensor:
+    """(sin, cos) of all phases, (..., F) -> (..., 2 F), in `dtype`; on CUDA in one pass."""
+    if not fuses(phase):
+        return torch.cat([phase.sin().to(dtype), phase.cos().to(dtype)], dim=-1)
+    from koopsim.nn.waves_kernels import Waves
+
+    return cast(Tensor, Waves.apply(phase, dtype))
 
 
 def fuses(x: Tensor) -> bool:

@@ -82,15 +82,17 @@ def _read(file: Path, found: Findings) -> None:
             return
         data = json.loads(file.read_text())
         json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair can be read, but not written
-        if isinstance(data, dict) and _is_search(data):
-            found.searches.append(search_of_json(data, file))
-        elif isinstance(data, dict) and _is_measurement(data):
+        if isinstance(data, dict) and _is_measurement(data):
             found.measurements.append(Measurement(file.stem, data["rows"], data["environment"]))
+        elif isinstance(data, dict) and _is_bench(data):
+            found.measurements.append(Measurement(file.stem, _side_by_side(data), data["environment"]))
+        elif isinstance(data, dict) and _is_search(data):
+            found.searches.append(search_of_json(data, file))
         elif why := problem(data):
             found.skipped.append(f"{file}: {why}")
         else:
             found.runs.append(data | {"path": str(file)})
-    except (OSError, ValueError, RecursionError, csv.Error, KoopsimError) as error:  # broken JSON is a ValueError
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, csv.Error, KoopsimError) as error:
         found.skipped.append(f"{file}: {' '.join(str(error).split())}")
 
 
@@ -101,6 +103,22 @@ def _is_search(data: dict[str, Any]) -> bool:
 def _is_measurement(data: dict[str, Any]) -> bool:
     rows = data.get("rows")
     return isinstance(rows, list) and rows != [] and all(isinstance(r, dict) for r in rows) and _is_place(data)
+
+
+def _is_bench(data: dict[str, Any]) -> bool:
+    """What `koopsim bench` writes."""
+    rows = data.get("comparisons")
+    sides = [side for row in rows for side in (row["ours"], row["other"])] if isinstance(rows, list) and rows else []
+    return bool(sides) and all("seconds" in side and "name" in side for side in sides) and _is_place(data)
+
+
+def _side_by_side(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """A row a comparison: who, how long, how many times longer the other takes."""
+    rows = []
+    for c in data["comparisons"]:
+        times = {"ms": 1e3 * c["ours"]["seconds"], "other's ms": 1e3 * c["other"]["seconds"], "times": c.get("ratio")}
+        rows.append({"work": c.get("work"), "ours": c["ours"]["name"], "against": c["other"]["name"]} | times)
+    return rows
 
 
 def _is_place(data: dict[str, Any]) -> bool:

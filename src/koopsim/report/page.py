@@ -123,8 +123,9 @@ def _compare_html(comparison: Comparison) -> str:
 
 
 def measurement_html(measurement: Measurement) -> str:
-    """A benchmark's rows as they are, folded away."""
-    head = list(dict.fromkeys(key for row in measurement.rows for key in row))
+    """A benchmark's rows as they are, folded away; a whole configuration among their values is for the file."""
+    keys = dict.fromkeys(key for row in measurement.rows for key in row)
+    head = [key for key in keys if not any(isinstance(row.get(key), (dict, list)) for row in measurement.rows)]
     rows = [[_plain(row.get(key)) for key in head] for row in measurement.rows]
     where = measurement.environment
     note = f"{where.get('command') or 'command unknown'}, at {where.get('commit') or 'an unknown commit'}"
