@@ -9,7 +9,7 @@ search     trials of (learning rate, bandwidth, sizes) for every picture at once
 final      2,000 steps with each picture's own choice (or the preset's where there was no search); test PSNR;
            writes image-MODEL-SET.json, pictures and figures
 timing     the pictures of the first set, RFF only, M = 512, 2,000 steps: wall time alone
-precision  the final settings again in float32, tf32 and bf16 on a few pictures
+precision  the final settings again in fp16, bf16, tf32 and float32 on a few pictures
 
 A result is written as soon as it is there; what fails is said and the rest goes on.
 """
@@ -492,8 +492,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--bandwidths", type=float, nargs=2, metavar=("LOW", "HIGH"), help="and bandwidths")
     parser.add_argument("--shapes", nargs="+", metavar="WIDTHxNxM", help="such as 32x32x512; 0x2x512 is RFF only")
     parser.add_argument("--wide", action="store_true", help="the paper's whole range of rates and bandwidths")
-    parser.add_argument("--precision", choices=["float32", "tf32", "bf16"], default="bf16")
-    parser.add_argument("--precisions", nargs="+", default=["bf16", "tf32", "float32"])
+    parser.add_argument("--precision", choices=["float32", "tf32", "bf16", "fp16"], default="fp16")
+    parser.add_argument("--precisions", nargs="+", default=["fp16", "bf16", "tf32", "float32"])
     parser.add_argument("--precision-pictures", type=int, default=4)
     parser.add_argument("--draw", type=int, nargs="+", default=[0, 4], help="which pictures are kept as PNG")
     parser.add_argument("--at-once", type=int, help="members trained together; by default as many as fit")

@@ -309,7 +309,11 @@ class Run:
     recipe: Recipe
     seed: int = 0
     train_on: Literal["train", "train+valid"] = "train+valid"  # the paper retrains on both after the search
-    precision: Literal["float32", "float64", "tf32", "bf16"] = "float32"
+    precision: Literal["float32", "float64", "tf32", "bf16", "fp16"] = "float32"
+
+    def __post_init__(self) -> None:
+        pictures = isinstance(self.task, ImageRegressionConfig)
+        _require(self.precision != "fp16" or pictures, "precision is 'fp16', which is for pictures; use bf16 or tf32.")
 
 
 # ---------------------------------------------------------------- JSON

@@ -106,13 +106,31 @@ def test_together_is_alone(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_short_precisions_stay_near_the_reference(name):
     ends = {}
-    for precision in ("float32", "tf32", "bf16"):
+    for precision in ("float32", "tf32", "bf16", "fp16"):
         population = population_of(small_task(), [Member(0, MODELS[name], 1e-3)], Recipe(epochs=4), precision)
         population.run(20)
         ends[precision] = float(population.losses[0, 19])
     assert ends["bf16"] != ends["float32"]
     assert ends["tf32"] == pytest.approx(ends["float32"], rel=1e-3)
     assert ends["bf16"] == pytest.approx(ends["float32"], rel=0.05)
+    assert ends["fp16"] != ends["float32"]
+    assert ends["fp16"] == pytest.approx(ends["float32"], rel=5e-3)
+
+
+def test_no_gradient_is_too_small_for_fp16(monkeypatch):
+    """Three colours of 65,536 pixels have gradients of 1e-7 each, below what float16 can tell from nothing."""
+    task = small_task()
+    task.loss = lambda outputs, targets, smoothing=0.0: 1e-4 * (outputs - targets).square().mean()
+    moved = {}
+    for scale in (1.0, 2.0**14):
+        monkeypatch.setattr("koopsim.train.pictures.LOSS_SCALE", scale)
+        ends = []
+        for precision in ("float32", "fp16"):
+            population = population_of(task, [Member(0, MODELS["rff"], 1e-3)], Recipe(epochs=4, eps=1e-14), precision)
+            population.run(10)
+            ends.append(population.stack.flat.clone())
+        moved[scale] = float((ends[1] - ends[0]).norm() / ends[0].norm())
+    assert moved[2.0**14] < 0.3 * moved[1.0]
 
 
 def test_memory_is_counted_where_it_goes():
@@ -202,7 +220,7 @@ def test_a_broken_checkpoint_is_refused(tmp_path):
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("precision", ["float32", "bf16", "fp16"])
 def test_captured_on_cuda_is_eager_on_the_cpu(name, precision):
     losses = []
     for device, capture in (("cpu", False), ("cuda", False), ("cuda", True)):

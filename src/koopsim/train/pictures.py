@@ -29,6 +29,9 @@ from koopsim.tasks.image_regression import ImageRegression, full_precision
 from koopsim.train.population import Population
 from koopsim.train.schedule import adam_table
 
+SHORT = {"bf16": torch.bfloat16, "fp16": torch.float16}
+LOSS_SCALE = 2.0**14  # a mean over 196,608 colours has gradients of 1e-7, which float16 would round to nothing
+
 
 @dataclass(frozen=True)
 class Member:
@@ -56,10 +59,10 @@ def population_of(
     compile: bool = False,
 ) -> Population:
     """The members as one population on the task's device, each on all pixels of its picture's split."""
-    short = precision == "tf32" or (precision == "bf16" and not _learns_phases(members[0].model))
+    short = precision == "tf32" or (precision in SHORT and not _learns_phases(members[0].model))
     torch.set_float32_matmul_precision("high" if short else "highest")
     models = [build_member(m, precision).to(task.device) for m in members]
-    dtype = torch.bfloat16 if precision == "bf16" else None
+    dtype = SHORT.get(precision)
     x, y = task.split(split)
     kind = next(models[0].parameters()).dtype
     x, y = x.to(kind), y[[m.picture for m in members]].to(kind)
@@ -80,6 +83,7 @@ def population_of(
         eps=recipe.eps,
         clip_norm=recipe.clip_norm,
         decay=recipe.weight_decay > 0,
+        scale=LOSS_SCALE if precision == "fp16" else 1.0,
         capture=capture,
         compile=compile,
     )
@@ -105,7 +109,7 @@ def _features(models: Sequence[nn.Module], x: Tensor, dtype: torch.dtype | None)
 
 def bytes_of(model: Model, pixels: int, precision: str = "float32") -> int:
     """About how much memory a member needs while it trains: activations kept for the gradient, and Adam."""
-    short = {"bf16": 2, "float64": 8}.get(precision, 4)
+    short = 2 if precision in SHORT else 8 if precision == "float64" else 4
     full = 8 if precision == "float64" else 4
     match model:
         case SIMConfig():

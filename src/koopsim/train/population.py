@@ -84,6 +84,8 @@ class Population:
     schedules  (P, steps, 4): a row of `schedule.adam_table` for each member and step; may be rewritten between steps
     shared     for each tensor of the batch, whether all members see the same one; else its first axis is the member
     eps        of Adam;   clip_norm  of each member's gradient;   decay  apply the schedules' weight decay
+    scale      gradients are taken of the loss times this, so that none is too small for float16; Adam's eps and the
+               clipping take it along, and what it does to the moments cancels
     capture    replay the step from a CUDA graph;   compile  let torch.compile fuse its small kernels
     """
 
@@ -97,6 +99,7 @@ class Population:
         eps: float = 1e-8,
         clip_norm: float | None = None,
         decay: bool = False,
+        scale: float = 1.0,
         autocast: torch.dtype | None = None,
         capture: bool = False,
         compile: bool = False,
@@ -111,7 +114,8 @@ class Population:
         self.batch: Batch = batch if callable(batch) else lambda steps: batch
         self.schedules = schedules.to(flat).contiguous()
         self.horizon = self.schedules.shape[1]
-        self.eps, self.clip_norm, self.autocast, self.capture = eps, clip_norm, autocast, capture
+        self.eps, self.clip_norm = scale * eps, None if clip_norm is None else scale * clip_norm
+        self.scale, self.autocast, self.capture = scale, autocast, capture
         self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)
         self.decayed = self.stack.matrices() if decay else None
         self.slots = torch.arange(self.size, device=self.device)
@@ -141,7 +145,9 @@ class Population:
         """One update of every member that is active and not at its end. The readable twin of its captured form."""
         before = {name: t.clone() for name, t in self.stack.buffers.items()}  # a forward pass moves running averages
         losses = self.member_losses()
-        parts = torch.autograd.grad(losses.sum(), list(self.stack.parameters.values()), materialize_grads=True)
+        parts = torch.autograd.grad(
+            self.scale * losses.sum(), list(self.stack.parameters.values()), materialize_grads=True
+        )
         g = torch.cat([part.reshape(self.size, -1) for part in parts], dim=1)
         with torch.no_grad():
             if before:
