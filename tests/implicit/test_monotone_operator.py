@@ -45,7 +45,7 @@ def matrix(model: MonDEQ, linear) -> torch.Tensor:
 def test_the_transform_is_the_fourier_transform(height, width):
     grid, z = Grid(height, width), torch.randn(height, width, 3, 2, dtype=F64)
     got = grid.transform(z)
-    want = torch.fft.fft2(z, dim=(0, 1))[: height // 2 + 1].flatten(0, 1) / width**0.5
+    want = torch.fft.fft2(z, dim=(0, 1))[: height // 2 + 1].flatten(0, 1) / (height * width) ** 0.5
     torch.testing.assert_close(got, torch.cat([want.real, want.imag], dim=1))
     torch.testing.assert_close(grid.inverse(got), z)
 

@@ -115,6 +115,50 @@ def test_side_by_side_is_alone_bit_for_bit():
         assert beside.figures(slot) == lines[0]
 
 
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_a_trial_that_takes_over_a_trainer_is_alone_bit_for_bit(average):
+    """After one that diverged, with another bandwidth, schedule and length."""
+    runs, task = runs_of("digits/sim-two")
+    runs = [with_values(run, {"recipe.average": average}) for run in runs]
+    later = {
+        "recipe.epochs": 7,
+        "recipe.schedule": "cosine",
+        "model.fourier.bandwidth": 3.0,
+        "recipe.learning_rate": 2e-3,
+    }
+    new = replace(with_values(runs[1], later), seed=11)
+    beside = Separate(runs[:2], task, CPU, room=7)
+    first = beside.trainers[0]
+    first.trainer.adam.flat.fill_(torch.nan)
+    epoch(beside)
+    with pytest.raises(Diverged):
+        beside.figures(0)
+    beside.stop(0)
+    beside.start(0, new)
+    assert beside.trainers[0] is first
+    assert beside.ages == [0, 1]
+    epoch(beside)
+    weights, lines = trained_alone(new, task, 1)
+    close(first.trainer.model.state_dict(), weights, rtol=0, atol=0)
+    assert beside.figures(0) == lines[0]
+
+
+def test_a_longer_trial_or_a_crashed_trainer_gets_a_new_one():
+    runs, task = runs_of("digits/sim-two")
+    beside = Separate(runs, task, CPU, room=4)
+    longer = with_values(runs[0], {"recipe.epochs": 5})
+    first, second = beside.trainers[:2]
+    beside.stop(0)
+    beside.start(0, longer)
+    assert beside.trainers[0] is not first
+    beside.errors[1] = RuntimeError("broken")
+    with pytest.raises(RuntimeError, match="broken"):
+        beside.figures(1)
+    beside.stop(1)
+    beside.start(1, runs[1])
+    assert beside.trainers[1] is not second
+
+
 def test_side_by_side_everybody_gets_a_few_steps_at_a_time(monkeypatch):
     runs, task = runs_of("digits/sim-two")
     beside, turns = Separate(runs, task, CPU), []
@@ -193,3 +237,23 @@ def test_the_captured_stack_is_the_eager_one(name):
         close(captured.population.stack.member(slot), expected, rtol=1e-6, atol=1e-8)
     weights, _ = trained_alone(runs[1], task, 2, cuda)
     close(captured.population.stack.member(1), weights, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_what_was_captured_serves_the_next_trial():
+    cuda = torch.device("cuda")
+    runs, task = runs_of("digits/sim-two", device=cuda)
+    new = replace(with_values(runs[1], {"recipe.epochs": 3, "model.fourier.bandwidth": 3.0}), seed=11)
+    beside = Separate(runs[:1], task, cuda, room=4)
+    graphs = list(beside.trainers[0].trainer._graphs.values())
+    epoch(beside)
+    beside.figures(0)
+    beside.stop(0)
+    beside.start(0, new)
+    epoch(beside)
+    torch.cuda.synchronize()
+    assert list(beside.trainers[0].trainer._graphs.values()) == graphs
+    weights, lines = trained_alone(new, task, 1, cuda)
+    close(beside.trainers[0].trainer.model.state_dict(), weights, rtol=1e-3, atol=1e-4)
+    assert beside.figures(0)["train_loss"] == pytest.approx(lines[0]["train_loss"], rel=1e-3)

@@ -14,7 +14,8 @@ and one product with a table of waves makes the symbol, in its real form [[Re, -
 States are (rows, columns, channels, batch), the batch last. Then both halves of the Fourier transform, and the
 symbols too, are products with a matrix from the left: real arithmetic throughout and no transposes between them.
 For images of some 34 x 34 pixels that is worth more than the fewer operations of a fast Fourier transform: there and
-back takes 0.6 of its time on one CPU core, at 17 x 17 a seventh.
+back takes 0.6 of its time on one CPU core, at 17 x 17 a seventh. A GPU has arithmetic to spare and waits for memory:
+there both halves are one product with one matrix, as long as the image is small (`AT_ONCE`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+AT_ONCE = {torch.float16: 1300, torch.float32: 400}  # pixels up to which, on CUDA, a transform is one product
 
 
 @dataclass(frozen=True)
@@ -66,20 +69,36 @@ class Grid:
         return patches.reshape(self.height, self.width, C // p**2, B)
 
     def transform(self, state: Tensor) -> Tensor:
-        """(rows, columns, C, B) -> (frequencies, 2 C, B): real parts above imaginary parts."""
-        first, second, _ = _fourier(self.rows, self.columns, state.dtype, state.device)
-        C, B = state.shape[2:]
-        half = (first @ state.reshape(self.rows, -1)).view(-1, 2 * self.columns, C * B)
-        whole = torch.bmm(second.expand(half.shape[0], -1, -1), half)
-        return whole.view(self.frequencies, 2 * C, B)
+        """(rows, columns, C, B) -> (frequencies, 2 C, B): real parts above imaginary parts. Unitary."""
+        return self._spectrum(state, doubled=False)
 
     def inverse(self, spectrum: Tensor) -> Tensor:
         """(frequencies, 2 C, B) -> (rows, columns, C, B): the inverse of `transform`."""
-        _, second, last = _fourier(self.rows, self.columns, spectrum.dtype, spectrum.device)
         C, B = spectrum.shape[1] // 2, spectrum.shape[2]
+        if self._at_once(spectrum):
+            back = _whole(self.rows, self.columns, spectrum.dtype, spectrum.device)[1].mT
+            return (back @ spectrum.reshape(-1, C * B)).view(self.rows, self.columns, C, B)
+        _, last, second = _fourier(self.rows, self.columns, spectrum.dtype, spectrum.device)
         whole = spectrum.reshape(-1, 2 * self.columns, C * B)
         half = torch.bmm(second.mT.expand(whole.shape[0], -1, -1), whole)
-        return (last @ half.view(last.shape[1], -1)).view(self.rows, self.columns, C, B)
+        return (last.mT @ half.view(len(last), -1)).view(self.rows, self.columns, C, B)
+
+    def inverse_transposed(self, state: Tensor) -> Tensor:
+        """The transpose of `inverse`: the transform, but frequencies that stand for two count twice."""
+        return self._spectrum(state, doubled=True)
+
+    def _spectrum(self, state: Tensor, doubled: bool) -> Tensor:
+        C, B = state.shape[2:]
+        if self._at_once(state):
+            table = _whole(self.rows, self.columns, state.dtype, state.device)[doubled]
+            return (table @ state.reshape(-1, C * B)).view(self.frequencies, 2 * C, B)
+        *first, second = _fourier(self.rows, self.columns, state.dtype, state.device)
+        half = (first[doubled] @ state.reshape(self.rows, -1)).view(-1, 2 * self.columns, C * B)
+        whole = torch.bmm(second.expand(half.shape[0], -1, -1), half)
+        return whole.view(self.frequencies, 2 * C, B)
+
+    def _at_once(self, values: Tensor) -> bool:
+        return values.is_cuda and self.rows * self.columns <= AT_ONCE.get(values.dtype, 0)
 
     def fold_stencil(self, stencil: Tensor, strided: bool = False) -> Tensor:
         """(k^2, C_out, C_in) -> (k'^2, phases^2 C_out, phases^2 C_in): the same convolution of folded images.
@@ -141,21 +160,34 @@ def _aligned(table: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     return F.pad(table, (0, -width % 8)).to(device, dtype)[:, :width]
 
 
+def _tables(rows: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Along rows (half of the frequencies), the same for the way back, and along columns; real, unitary, float64."""
+    k, h = torch.arange(rows // 2 + 1, dtype=torch.float64), torch.arange(rows, dtype=torch.float64)
+    angle = 2 * math.pi / rows * torch.outer(k, h)
+    first = torch.stack([angle.cos(), -angle.sin()], dim=1).flatten(0, 1) / math.sqrt(rows)  # ((k, re | im), h)
+    own_conjugate = (k == 0) | (2 * k == rows)
+    twice = torch.where(own_conjugate, 1.0, 2.0).repeat_interleave(2)  # each other frequency stands for two
+    w = torch.arange(columns, dtype=torch.float64)
+    angle = 2 * math.pi / columns * torch.outer(w, w)
+    cos, sin = angle.cos() / math.sqrt(columns), angle.sin() / math.sqrt(columns)
+    second = torch.stack([torch.cat([cos, sin], dim=1), torch.cat([-sin, cos], dim=1)], dim=1).flatten(0, 1)
+    return first, first * twice.unsqueeze(1), second
+
+
 @functools.cache
-def _fourier(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Along rows (half of the frequencies), along columns (unitary, complex), and back along rows; real matrices."""
+def _fourier(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
     with torch.inference_mode(False), torch.no_grad():
-        k, h = torch.arange(rows // 2 + 1, dtype=torch.float64), torch.arange(rows, dtype=torch.float64)
-        angle = 2 * math.pi / rows * torch.outer(k, h)
-        first = torch.stack([angle.cos(), -angle.sin()], dim=1).flatten(0, 1)  # ((k, re | im), h)
-        own_conjugate = (k == 0) | (2 * k == rows)
-        twice = torch.where(own_conjugate, 1.0, 2.0).repeat_interleave(2)  # each other frequency stands for two
-        last = (first * twice.unsqueeze(1)).mT / rows
-        w = torch.arange(columns, dtype=torch.float64)
-        angle = 2 * math.pi / columns * torch.outer(w, w)
-        cos, sin = angle.cos() / math.sqrt(columns), angle.sin() / math.sqrt(columns)
-        second = torch.stack([torch.cat([cos, sin], dim=1), torch.cat([-sin, cos], dim=1)], dim=1).flatten(0, 1)
-        return _aligned(first, dtype, device), _aligned(second, dtype, device), _aligned(last, dtype, device)
+        return tuple(_aligned(table, dtype, device) for table in _tables(rows, columns))
+
+
+@functools.cache
+def _whole(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+    """Both halves in one matrix, ((frequency, re | im), pixel): there, and the transpose of back."""
+    with torch.inference_mode(False), torch.no_grad():
+        *ways, second = _tables(rows, columns)
+        halves = [first.view(-1, 2, rows) for first in ways]
+        both = [torch.einsum("wiv,kih->kwhv", second.view(-1, 2, columns), half) for half in halves]
+        return tuple(_aligned(table.reshape(-1, rows * columns), dtype, device) for table in both)
 
 
 @functools.cache

@@ -26,22 +26,24 @@ LARGEST = 128  # what the kernel's registers hold
 LEAF = 8  # blocks of this size are eliminated row by row
 
 
-def reflected_resolvent(W: Tensor, a: Tensor | float, method: str | None = None) -> Tensor:
+def reflected_resolvent(
+    W: Tensor, a: Tensor | float, method: str | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
     """2 (I + a (I - W))^-1 - I: real and imaginary parts (F, 2, n, n) -> real form (F, 2n, 2n).
 
-    The method is the fastest that will do, unless one is asked for.
+    The method is the fastest that will do, unless one is asked for; `dtype` is what the result is rounded to.
     """
     method = method or _fitting(W)
     if method == "kernel":
         from koopsim.implicit.inverse_kernels import reflected_resolvent as kernel
 
-        return kernel(W, a)
+        return kernel(W, a, dtype or W.dtype)
     if method not in METHODS:
         raise KoopsimError(f"There is no inverse {method!r}." + did_you_mean(method, METHODS))
     unit = torch.eye(W.shape[-1], dtype=W.dtype, device=W.device)
     M = (1 + a) * unit - a * torch.complex(W[:, 0], W[:, 1])
     V = lu(M) if method == "lu" else blocks(M)
-    return real_form(2 * V - unit)
+    return real_form(2 * V - unit).to(dtype or W.dtype)
 
 
 def _fitting(W: Tensor) -> str:

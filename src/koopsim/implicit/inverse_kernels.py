@@ -152,15 +152,15 @@ def _four_tiles(
     _store(out, S_re, S_im, n, I, I, frequency, stride, J, J)
 
 
-def reflected_resolvent(W: Tensor, a: Tensor | float) -> Tensor:
-    """2 (I + a (I - W))^-1 - I: real and imaginary parts (F, 2, n, n) -> real form (F, 2n, 2n), float32.
+def reflected_resolvent(W: Tensor, a: Tensor | float, dtype: torch.dtype = torch.float32) -> Tensor:
+    """2 (I + a (I - W))^-1 - I: real and imaginary parts (F, 2, n, n), float32 -> real form (F, 2n, 2n), rounded to dtype.
 
-    W may be a strided view. The rows of the result are padded in memory to 32 bytes, which matrix products like.
+    W may be a strided view. The rows of the result are padded in memory to 8 entries, which matrix products like.
     """
     F, _, n, _ = W.shape
     alpha = a if isinstance(a, Tensor) else torch.full((), a, device=W.device)
     stride = 8 * triton.cdiv(2 * n, 8)
-    out = W.new_empty(F, 2 * n, stride)
+    out = W.new_empty(F, 2 * n, stride, dtype=dtype)
     w_frequency, w_half, w_row, w_column = W.stride()
     strides = (w_frequency, w_half, w_row, w_column, 2 * n * stride, stride)
     if n <= TILE:

@@ -8,8 +8,12 @@ found by splitting (`splitting.py`), and so is the gradient: with J = relu' at z
 
     dL/d(W z* + U x + b) = u,   u = J (W^T u + g)
 
-which is handed to one recorded evaluation of W z* + U x + b, as in `gradient.py`. Whatever the number of steps,
-a forward builds W and one inverse at each frequency.
+which is handed to a record of W z* + U x + b, as in `gradient.py`. Whatever the number of steps, a forward builds W and
+one inverse at each frequency.
+
+Both systems are homogeneous, so each sample is solved for U x + b, or g, of size 1. On CUDA, where float32 products may
+be TF32's (`torch.set_float32_matmul_precision`), a solve to a coarse tolerance keeps its iterates and matrices in
+float16: the 11 significant bits that TF32 reads of them anyway, in half the bytes. The scaling keeps them in range.
 """
 
 from __future__ import annotations
@@ -27,11 +31,12 @@ from koopsim.implicit.circular import Grid
 from koopsim.implicit.gradient import DEQInfo, UnconvergedWarning, _FixedPoint
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, Tier
 from koopsim.implicit.solvers import Info, Map, capturing
-from koopsim.implicit.splitting import Projection, split
+from koopsim.implicit.splitting import CHECK_EVERY, Projection, split
 
 HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
-LEVELS = (*range(4, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)  # budgets of steps in a captured graph
+LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)  # captured steps
 FIRST_LEVEL = 16
+COARSE = 5e-3  # the smallest tolerance at which float16 will do: its rounding is 5e-4
 POOL = 4  # of the readout, where there is one tier
 SPLITTINGS = ("peaceman-rachford", "forward-backward")
 
@@ -98,7 +103,7 @@ class MonDEQ(nn.Module):
             solved = DEQInfo(info)
             if not (torch.is_grad_enabled() and (q.requires_grad or W.matrices[0].requires_grad)):
                 return z.mT, solved
-            tape = W(z) + q
+            tape = W.recorded(z, q)
             adjoint = functools.partial(self._adjoint, T, (z > 0).view(torch.uint8), solved)
             return _FixedPoint.apply(tape, z, adjoint).mT, solved
 
@@ -124,13 +129,12 @@ class MonDEQ(nn.Module):
 
         The trial ends once halving makes it worse. The equilibrium is the same for all of them.
         """
-        q, W = self._inject(x), self.operator.linear()
-        P, reflect = Projection(self.inside, rectify=True), self.splitting == "peaceman-rachford"
+        q, W, P = self._inject(x), self.operator.linear(), Projection(self.inside, rectify=True)
         best, fewest, longest = self.first_alpha, math.inf, self.max_steps
         for halving in range(HALVINGS + 1):
             self.alpha.fill_(self.first_alpha * 0.5**halving)
             T = self._step(W)
-            _, info = split(T, self._offset(T, q), P, reflect, max_steps=self.max_steps, tol=self.tol, check_every=1)
+            _, info = self._split(T, q, P, self.max_steps, check_every=1)
             needed = float((info.steps + ~info.converged).double().mean())
             if needed < fewest:
                 best, fewest, longest = self.first_alpha * 0.5**halving, needed, int(info.steps.max())
@@ -155,17 +159,22 @@ class MonDEQ(nn.Module):
         return self.captured_steps
 
     def adapt(self) -> None:
-        """Between captured steps: run as many splitting steps as the longest solve of late needed, and some more.
+        """Between captured steps: run as many splitting steps as the longest solve of late needed, and one more.
 
         A graph cannot stop early. A solve that fills its budget raises it; until then its samples count as
-        unconverged in the metrics.
+        unconverged in the metrics. A budget is left as it is for the sake of one step less: each is a graph of its own.
         """
         forward, backward = (
-            min(next((level for level in LEVELS if level > needed), self.max_steps), self.max_steps) if needed else now
-            for needed, now in zip(self.longest.tolist(), self.captured_steps, strict=True)
+            self._budget(needed, now) for needed, now in zip(self.longest.tolist(), self.captured_steps, strict=True)
         )
         self.captured_steps = (forward, backward)
         self.longest.zero_()
+
+    def _budget(self, needed: int, now: int) -> int:
+        if not needed:  # nothing is known yet
+            return now
+        level = min(next((level for level in LEVELS if level > needed), self.max_steps), self.max_steps)
+        return now if level == now - 1 else level
 
     # ------------------------------------------------------------ inside, a state is (D, B)
 
@@ -187,7 +196,8 @@ class MonDEQ(nn.Module):
         x = x.to(self.readout.weight.dtype)
         if self.connected:
             return self.U(x.flatten(1)).mT
-        q = F.pad(self.U(x), (1, 1, 1, 1)).permute(2, 3, 1, 0)
+        assert isinstance(self.U, nn.Conv2d)
+        q = inject(x.permute(2, 3, 1, 0), self.U.weight, self.U.bias)
         q = self.tiers[0].grid.fold(q).reshape(self.tiers[0].size, -1)
         return F.pad(q, (0, 0, 0, self._below)) if self._below else q
 
@@ -209,11 +219,12 @@ class MonDEQ(nn.Module):
 
     def _step(self, W: Chain) -> Chain:
         chain = self.operator.reflected if self.splitting == "peaceman-rachford" else self.operator.relaxed
-        return chain(W, self.alpha)
+        return chain(W, self.alpha, self._precision(W.matrices[0]))
 
-    def _offset(self, T: Map, q: Tensor) -> Tensor:
-        """2 a V q, which is a (T q + q), or a q."""
-        return self.alpha * (T(q) + q) if self.splitting == "peaceman-rachford" else self.alpha * q
+    def _precision(self, like: Tensor) -> torch.dtype:
+        """What the iterates of a solve are kept in."""
+        coarse = self.tol >= COARSE and torch.get_float32_matmul_precision() != "highest"
+        return torch.float16 if coarse and like.is_cuda and like.dtype == torch.float32 else like.dtype
 
     def _dual(self, W: Chain, q: Tensor, z: Tensor) -> Tensor:
         """v with P(v) = z and T s(v) + c = v, were z the equilibrium: (1 - a) z + a (W z + q)."""
@@ -229,18 +240,33 @@ class MonDEQ(nn.Module):
 
     def _adjoint(self, T: Chain, units: Tensor, solved: DEQInfo, g: Tensor) -> Tensor:
         """u = J (W^T u + g)."""
-        # The system is linear: solving it for g of size 1 keeps tiny gradients clear of underflow.
-        size = torch.linalg.vector_norm(g, ord=torch.inf, dim=0).clamp_min(torch.finfo(g.dtype).tiny)
         with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
-            u, solved.backward = self._solve("backward", T.transposed, g / size, Projection(units, rectify=False))
-        return u * size
+            u, solved.backward = self._solve("backward", T.transposed, g, Projection(units, rectify=False))
+        return u
+
+    def _split(
+        self, T: Map, q: Tensor, P: Projection, max_steps: int, check_every: int = CHECK_EVERY, v0: Tensor | None = None
+    ) -> tuple[Tensor, Info]:
+        # z is homogeneous in q: solving for q of size 1 keeps tiny gradients clear of underflow, and all of float16.
+        size = torch.linalg.vector_norm(q, ord=torch.inf, dim=0).clamp_min(torch.finfo(q.dtype).tiny)
+        z, info = split(
+            T,
+            q * (self.alpha / size),
+            P,
+            self.splitting == "peaceman-rachford",
+            max_steps=max_steps,
+            tol=self.tol,
+            check_every=check_every,
+            v0=None if v0 is None else v0 / size,
+            dtype=self._precision(q),
+        )
+        return z * size, info
 
     def _solve(self, direction: str, T: Map, q: Tensor, P: Projection, v0: Tensor | None = None) -> tuple[Tensor, Info]:
-        max_steps, reflect = self.max_steps, self.splitting == "peaceman-rachford"
+        max_steps = self.max_steps
         if capturing():
             max_steps = min(max_steps, self.captured_steps[direction == "backward"])
-        c = self._offset(T, q)
-        z, info = split(T, c, P, reflect, max_steps=max_steps, tol=self.tol, v0=v0)
+        z, info = self._split(T, q, P, max_steps, v0=v0)
         if direction not in self._warned and not capturing() and not info.converged.all():
             self._warned.add(direction)
             count, total = int((~info.converged).sum()), info.converged.numel()

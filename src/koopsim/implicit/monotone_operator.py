@@ -19,6 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -82,12 +83,43 @@ class Chain:
             parts.append(out[:, :, : tier.depth].reshape(tier.size, -1))
         return _joined(parts[::-1])
 
+    def recorded(self, z: Tensor, q: Tensor) -> Tensor:
+        """Stands in for W z + q: the gradients are right, the value is q's. A solve knows the value already."""
+        said, parts = None, []
+        for tier, matrix, part, q_part in zip(self.tiers, self.matrices, self._parts(z), self._parts(q), strict=True):
+            if said is not None:
+                part = torch.cat([part, tier.hear(said)], dim=2)
+            spectrum, own = tier.grid.transform(part), matrix
+            if matrix.shape[1] > 2 * tier.depth:  # what the tier below hears has to be known
+                own, down = _halves(matrix).split([tier.depth, matrix.shape[1] // 2 - tier.depth], dim=2)
+                own, said = _square(own), tier.grid.inverse(torch.bmm(_square(down), spectrum))
+            parts.append(_Unseen.apply(own, spectrum, q_part, tier.grid).reshape(tier.size, -1))
+        return _joined(parts)
+
     def _parts(self, y: Tensor) -> list[Tensor]:
         parts = y.split([tier.size for tier in self.tiers])
         return [
             part.reshape(tier.grid.rows, tier.grid.columns, tier.depth, -1)
             for tier, part in zip(self.tiers, parts, strict=True)
         ]
+
+
+class _Unseen(torch.autograd.Function):
+    """(M, z^, q) -> q, with the gradients of inverse(M z^) + q."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, spectrum: Tensor, q: Tensor, grid: Grid) -> Tensor:
+        ctx.save_for_backward(matrix, spectrum)
+        ctx.grid = grid
+        return q
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        matrix, spectrum = ctx.saved_tensors
+        u = ctx.grid.inverse_transposed(grads[0])
+        to_matrix = torch.bmm(u, spectrum.mT) if ctx.needs_input_grad[0] else None
+        to_spectrum = torch.bmm(matrix.mT, u) if ctx.needs_input_grad[1] else None
+        return to_matrix, to_spectrum, grads[0], None
 
 
 def _joined(parts: list[Tensor]) -> Tensor:
@@ -148,27 +180,28 @@ class MonotoneOperator(nn.Module):
         return W
 
     @torch.no_grad()
-    def relaxed(self, W: Chain, a: Tensor | float) -> Chain:
-        """(1 - a) I + a W: the step of forward-backward."""
+    def relaxed(self, W: Chain, a: Tensor | float, dtype: torch.dtype | None = None) -> Chain:
+        """(1 - a) I + a W: the step of forward-backward. Of W's dtype, or rounded to another."""
         matrices = []
         for tier, matrix in zip(self.tiers, W.matrices, strict=True):
             step = _halves(matrix.clone())
             step[:, :, : tier.depth] *= a
             for half in (0, 1):
                 step[:, half, :, half].diagonal(dim1=-2, dim2=-1)[:, : tier.depth] += 1 - a
-            matrices.append(_square(step))
+            matrices.append(_square(step).to(dtype or step.dtype))
         return Chain(self.tiers, tuple(matrices))
 
     @torch.no_grad()
-    def reflected(self, W: Chain, a: Tensor | float) -> Chain:
-        """2 V - I with V = (I + a (I - W))^-1: the step of Peaceman-Rachford.
+    def reflected(self, W: Chain, a: Tensor | float, dtype: torch.dtype | None = None) -> Chain:
+        """2 V - I with V = (I + a (I - W))^-1: the step of Peaceman-Rachford. Of W's dtype, or rounded to another.
 
         With R = 2 V - I of a tier alone and N = -2 a A^T it is [[R, R N + N], [(K R + K) / 2, K (R N + N) / 2]].
         """
         matrices = []
         for tier, matrix in zip(self.tiers, W.matrices, strict=True):
             d, parts = tier.depth, _halves(matrix)
-            R, heard = reflected_resolvent(parts[:, :, :d, 0, :d], a), None
+            alone = len(self.tiers) == 1
+            R, heard = reflected_resolvent(parts[:, :, :d, 0, :d], a, dtype=dtype if alone else None), None
             rows = _halves(R)
             if parts.shape[4] > d:
                 N = a * _square(parts[:, :, :d, :, d:])
@@ -180,7 +213,7 @@ class MonotoneOperator(nn.Module):
                 if heard is not None:
                     said = torch.cat([said, _halves(torch.bmm(K, heard)) / 2], dim=4)
                 rows = torch.cat([rows, said], dim=2)
-            matrices.append(R if len(self.tiers) == 1 else _square(rows))
+            matrices.append(R if alone else _square(rows).to(dtype or rows.dtype))
         return Chain(self.tiers, tuple(matrices))
 
 

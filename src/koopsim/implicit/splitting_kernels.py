@@ -1,8 +1,8 @@
 """What a splitting does between two affine maps, as one Triton kernel for CUDA.
 
-    v = t + c,   z = P(v),   out = z or 2 z - v        and, where asked for, || z - z_before ||^2 and || z ||^2
+    v = t + c,   z = P(v),   out = z or 2 z - t        and, where asked for, || z - z_before ||^2 and || z ||^2
 
-A library would read and write the whole state four times for it. Each program sums over its rows and leaves its part,
+with t and out in float32 or rounded to float16, c and the arithmetic in float32. A library would read and write the whole state four times for it. Each program sums over its rows and leaves its part,
 so that the order of addition is fixed. The readable twin is in `splitting.py`; tests/implicit/test_monotone_kernels.py
 holds them together, on a CPU through Triton's interpreter.
 """
@@ -40,33 +40,35 @@ def _advance(
     out += start * B
     keep += start * keep_row
     offset = tl.load(c + at, mask=inside, other=0.0)
-    v = tl.load(t + at, mask=inside, other=0.0) + offset
+    step = tl.load(t + at, mask=inside, other=0.0).to(tl.float32)
+    v = step + offset
     kept = tl.load(keep + row * keep_row + column * keep_column, mask=inside, other=0) != 0
     z = _projected(v, kept, RECTIFY)
     if REFLECT:
-        tl.store(out + at, 2.0 * z - v, mask=inside)
+        tl.store(out + at, 2.0 * z - step, mask=inside)
     else:
         tl.store(out + at, z, mask=inside)
     if LOOK:
         before += start * B
-        old = _projected(tl.load(before + at, mask=inside, other=0.0) + offset, kept, RECTIFY)
+        earlier = tl.load(before + at, mask=inside, other=0.0).to(tl.float32)
+        old = _projected(earlier + offset, kept, RECTIFY)
         sample = tl.program_id(1) * S + tl.arange(0, S)
         tl.store(sums + part * B + sample, tl.sum((z - old) * (z - old), 0), mask=sample < B)
         tl.store(sums + (parts + part) * B + sample, tl.sum(z * z, 0), mask=sample < B)
 
 
 def advance(
-    t: Tensor, c: Tensor, keep: Tensor, rectify: bool, reflect: bool, before: Tensor | None = None
+    t: Tensor, c: Tensor, keep: Tensor, rectify: bool, reflect: bool, dtype: torch.dtype, before: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """The map above of states (D, B), float32; with `before` also (2, B), the two sums of each sample."""
+    """The map above of states (D, B), its result rounded to dtype; with `before` also (2, B), two sums a sample."""
     t, c = t.contiguous(), c.contiguous()
     D, B = t.shape
-    out, keep = torch.empty_like(t), keep.expand(D, B)
+    out, keep = torch.empty_like(t, dtype=dtype), keep.expand(D, B)
     samples = min(SAMPLES, max(16, triton.next_power_of_2(B)))
     grid = (triton.cdiv(D, ROWS), triton.cdiv(B, samples))
-    sums = t.new_empty(2, grid[0], B) if before is not None else None
+    sums = c.new_empty(2, grid[0], B) if before is not None else None
     _advance[grid](
-        t, t if before is None else before.contiguous(), c, keep, out, t if sums is None else sums, D, B,
+        t, t if before is None else before.contiguous(), c, keep, out, c if sums is None else sums, D, B,
         keep.stride(0), keep.stride(1),
         RECTIFY=rectify, REFLECT=reflect, LOOK=before is not None, R=ROWS, S=samples, num_warps=8,
     )  # fmt: skip

@@ -221,12 +221,13 @@ class LocalSearch:
 
     def _engine(self, group: Group, chosen: list[int]) -> Stacked | Separate:
         runs = [self.trials[i].run for i in chosen]
+        everyone = [self.trials[i].run for i in (*chosen, *group.waiting)]
         if self._stacks(runs[0]):
-            everyone = [self.trials[i].run for i in (*chosen, *group.waiting)]
             max_t = longest(everyone, self.search.space.max_t)
             engine = Stacked(runs, self.task, self.device, max_t, self.capture, self.compile)
         else:
-            engine = Separate(runs, self.task, self.device, self.capture)
+            room = max(run.recipe.epochs for run in everyone)
+            engine = Separate(runs, self.task, self.device, self.capture, room)
         engine.warm_up()
         return engine
 

@@ -23,13 +23,16 @@ ROUND = 4  # steps a slot queues before it is the next one's turn
 class Separate:
     """The same slots as `stack.Stacked`, one trainer each."""
 
-    def __init__(self, runs: Sequence[Run], task: Task, device: torch.device, capture: bool | None = None):
-        self.task, self.device, self.capture = task, device, capture
+    def __init__(
+        self, runs: Sequence[Run], task: Task, device: torch.device, capture: bool | None = None, room: int = 0
+    ):
+        self.task, self.device, self.capture, self.room = task, device, capture, room
         self.runs: list[Run | None] = list(runs)
         self.ages = [0] * len(runs)
         self.errors: dict[int, Exception] = {}  # of this epoch, by slot
         self.streams = [torch.cuda.Stream(device) if device.type == "cuda" else None for _ in runs]
         self.trainers: list[Alone | AlonePictures | None] = [None] * len(runs)
+        self.idle: dict[int, Alone] = {}  # by slot: trainers whose trial is over, for the next one to take over
         for slot, run in enumerate(runs):
             self.start(slot, run)
 
@@ -52,8 +55,13 @@ class Separate:
 
     def start(self, slot: int, run: Run) -> None:
         self.runs[slot], self.ages[slot], self.trainers[slot] = run, 0, None
+        before = self.idle.pop(slot, None)
         with self._slot(slot):
-            self.trainers[slot] = alone(run, self.task, self.device, self.capture)
+            if before is not None and before.can_become(run):
+                before.become(run)
+                self.trainers[slot] = before
+            else:
+                self.trainers[slot] = alone(run, self.task, self.device, self.capture, self.room)
 
     def add(self, run: Run) -> None:
         """One slot more, with this trial in it."""
@@ -64,6 +72,9 @@ class Separate:
         self.start(len(self.runs) - 1, run)
 
     def stop(self, slot: int) -> None:
+        trainer = self.trainers[slot]
+        if isinstance(trainer, Alone) and slot not in self.errors and self.room:
+            self.idle[slot] = trainer
         self.runs[slot] = self.trainers[slot] = None
         self.errors.pop(slot, None)
 
@@ -93,6 +104,7 @@ class Separate:
     def figures(self, slot: int) -> dict[str, float]:
         """As in the stack; a crash of this trial is raised here."""
         if slot in self.errors:
+            self.trainers[slot] = None  # whatever it was, nobody shall take it over
             raise self.errors.pop(slot)
         trainer, stream = self.trainers[slot], self.streams[slot]
         assert trainer is not None
@@ -108,6 +120,7 @@ class Separate:
         for name in ("runs", "ages", "streams", "trainers"):
             own = getattr(self, name)
             setattr(self, name, [own[s] for s in keep])
+        self.idle.clear()
         self.errors = {keep.index(s): error for s, error in self.errors.items() if s in keep}
 
     def state(self) -> dict[str, Tensor]:

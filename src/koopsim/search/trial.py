@@ -15,11 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koopsim.config import ImageRegressionConfig, Run
+from koopsim.config import ImageRegressionConfig, Run, SIMConfig
 from koopsim.search.bandwidth import with_median_bandwidth
 from koopsim.search.space import BANDWIDTH, SearchSpace, is_median, trial_run
 from koopsim.tasks import ImageRegression, Task
 from koopsim.train import prepare
+from koopsim.train.loop import untrained
 from koopsim.train.pictures import Member, population_of
 
 Listener = Callable[[dict[str, Any]], None]
@@ -86,15 +87,27 @@ def length(run: Run, max_t: int) -> int:
 class Alone:
     """One trial by itself, epoch by epoch."""
 
-    def __init__(self, run: Run, task: Task, device: torch.device, capture: bool | None = None):
-        self.run, self.task = run, task
-        _, self.trainer = prepare(run, device, capture, task=task)
+    def __init__(self, run: Run, task: Task, device: torch.device, capture: bool | None = None, room: int = 0):
+        self.run, self.task, self.room = run, task, room
+        _, self.trainer = prepare(run, device, capture, task=task, room=room)
         self.trainer.adaptive = False  # no captures in the midst of other trials
         self.steps_per_epoch = self.trainer.steps_per_epoch
         self.trainer.warm_up()
         rest = len(self.trainer.x) % self.trainer.size
         if self.trainer.capture and rest:  # the last batch of an epoch, while nobody else is at work
             self.trainer.graph(rest)
+
+    def can_become(self, run: Run) -> bool:
+        """Whether another trial of the same group can take over, and with it what was captured.
+
+        A model with a solver may have chosen settings of its own on the way, so it is built anew.
+        """
+        return isinstance(run.model, SIMConfig) and run.recipe.epochs <= self.room
+
+    def become(self, run: Run) -> None:
+        """Begin that trial in the place of this one."""
+        self.trainer.restart(untrained(run, self.trainer.device), run.recipe, run.seed)
+        self.run = run
 
     def begin_epoch(self, t: int) -> None:
         self.trainer.start_epoch(t)
@@ -154,12 +167,14 @@ class AlonePictures:
         put(self.population.state(), state)
 
 
-def alone(run: Run, task: Task, device: torch.device, capture: bool | None = None) -> Alone | AlonePictures:
+def alone(
+    run: Run, task: Task, device: torch.device, capture: bool | None = None, room: int = 0
+) -> Alone | AlonePictures:
     """The trial by itself, whatever its task."""
     if isinstance(run.task, ImageRegressionConfig):
         assert isinstance(task, ImageRegression)
         return AlonePictures(run, task, device, capture)
-    return Alone(run, task, device, capture)
+    return Alone(run, task, device, capture, room)
 
 
 def finite_mean(losses: Tensor) -> float:

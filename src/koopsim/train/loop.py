@@ -50,11 +50,15 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def prepare(
-    run: Run, device: torch.device, capture: bool | None = None, compile: bool = False, task: Task | None = None
+    run: Run,
+    device: torch.device,
+    capture: bool | None = None,
+    compile: bool = False,
+    task: Task | None = None,
+    room: int = 0,
 ) -> tuple[Task, Trainer]:
     """The task with its data on the device, and a trainer at the first step. A `task` at hand is used again."""
-    torch.manual_seed(run.seed)
-    model = build(run.model).to(device, torch.float64 if run.precision == "float64" else torch.float32)
+    model = untrained(run, device)
     torch.set_float32_matmul_precision("high" if run.precision == "tf32" else "highest")
     task = build_task(run.task, device) if task is None else task
     torch.backends.cudnn.benchmark = True  # convolutions: the first steps try out which kernels are fastest
@@ -65,8 +69,14 @@ def prepare(
     def inputs(x: Tensor, draws: Tensor | None) -> Tensor:
         return task.inputs(x, run.recipe, draws)
 
-    trainer = Trainer(model, loss, task.split(run.train_on), run.recipe, run.seed, autocast, capture, compile, inputs)
-    return task, trainer
+    data = task.split(run.train_on)
+    return task, Trainer(model, loss, data, run.recipe, run.seed, autocast, capture, compile, inputs, room)
+
+
+def untrained(run: Run, device: torch.device) -> nn.Module:
+    """The model of a run before its first step: its weights depend on the seed alone."""
+    torch.manual_seed(run.seed)
+    return build(run.model).to(device, torch.float64 if run.precision == "float64" else torch.float32)
 
 
 def train(

@@ -28,6 +28,7 @@ class Trainer:
 
     inputs   (rows, draws) -> what the model sees; draws is (B, DRAWS) in [0, 1), for augmentation
     capture  replay the step from a CUDA graph;   compile  let torch.compile fuse the model's small kernels
+    room     epochs there is room for, where `restart` is to give this trainer another, longer run
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Trainer:
         capture: bool = False,
         compile: bool = False,
         inputs: Callable[[Tensor, Tensor | None], Tensor] = lambda x, draws: x,
+        room: int = 0,
     ):
         self.model, self.loss, self.recipe, self.seed = model, loss, recipe, seed
         self.forward = torch.compile(model, dynamic=False) if compile else model
@@ -53,7 +55,8 @@ class Trainer:
         self.adam = Adam(model.parameters(), recipe.eps, recipe.clip_norm, decays, recipe.average)
         self.averaged = self._averages()
         dtype = self.adam.flat.dtype
-        self.table = torch.as_tensor(adam_table(recipe, self.steps_per_epoch), dtype=dtype, device=self.device)
+        self.table = torch.empty(max(room, recipe.epochs) * self.steps_per_epoch, 4, dtype=dtype, device=self.device)
+        self._schedule(recipe)
         self.order = torch.empty(len(self.x), dtype=torch.int64, device=self.device)
         self.draws = torch.empty(len(self.x), DRAWS, device=self.device) if recipe.augments else None
         self.offsets = torch.arange(self.size, device=self.device)
@@ -68,6 +71,28 @@ class Trainer:
     def steps(self) -> int:
         """How many steps the whole run has."""
         return self.recipe.epochs * self.steps_per_epoch
+
+    def _schedule(self, recipe: Recipe) -> None:
+        """Fill the table; what lies beyond the recipe's end is nan, so that a step too many is seen."""
+        rows = torch.as_tensor(adam_table(recipe, self.steps_per_epoch), dtype=self.table.dtype)
+        self.table.fill_(torch.nan)[: len(rows)] = rows.to(self.device)
+
+    @torch.no_grad()
+    def restart(self, model: nn.Module, recipe: Recipe, seed: int) -> None:
+        """Begin another run of the same shapes in the same tensors, so that what was captured can be replayed.
+
+        It may differ in weights and buffers, learning rate, schedule, length and seed, not in what a step does.
+        """
+        self.model.load_state_dict(model.state_dict())
+        self.recipe, self.seed = recipe, seed
+        self._schedule(recipe)
+        for tensor in (self.adam.mean, self.adam.square, self.counters):
+            tensor.zero_()
+        now = {"parameters": self.adam.flat} | dict(self.model.named_buffers())
+        for name, average in self.averaged.items():
+            average.copy_(now[name])
+        self.model.train()
+        self.start_epoch(0)
 
     def start_epoch(self, epoch: int) -> None:
         """Shuffle on the device. The order depends on seed and epoch alone, so a resumed run needs no history."""
