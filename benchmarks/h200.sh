@@ -1,52 +1,51 @@
 #!/bin/bash
-# What the README says of an H200, measured in one go; about 20 minutes. Results go to RESULTS, one file or folder each;
-# what is there already is left out, so the script can be given again.
-#   KOOPSIM_DATA=... benchmarks/h200.sh PICTURES RESULTS
-# First what must have the device to itself (times), then what need not (searches, tables), side by side under MPS.
-# CIFAR-10 is begun as soon as KOOPSIM_DATA/cifar10.ready is there, so that copying and measuring may overlap.
+# What the README says of an H200, part by part; one part after the other, for kernels that fill the chip starve small ones
+# beside them. Results go to RESULTS; a part that is done is left out, one that was cut off goes on where it can, so the
+# script can be given again. Minutes on an H200: see each part.
+#   KOOPSIM_DATA=... benchmarks/h200.sh PICTURES RESULTS [part ...]
 set -u
-PICTURES=$1 R=$2
+PICTURES=$1 R=$2; shift 2
 mkdir -p "$R/log"
 export PYTHONPATH=src:${PEERS:-} PYTHONUNBUFFERED=1
-part() {  # name, seconds, command...: its output in a log of its own
+part() {  # name, most seconds, command...: its output in a log of its own
   local name=$1 limit=$2; shift 2
   [ -e "$R/log/$name.done" ] && return
   echo "$(date +%T) $name"
-  timeout "$limit" "$@" > "$R/log/$name.log" 2>&1 && touch "$R/log/$name.done"
-  echo "$(date +%T) $name ended: $?"
+  if timeout -s INT -k 20 "$limit" "$@" > "$R/log/$name.log" 2>&1; then touch "$R/log/$name.done"; fi
+  echo "$(date +%T) $name ended: $(tail -n 1 "$R/log/$name.log" | cut -c1-200)"
 }
-bench() { part "bench-$1-$2" "$3" python benchmarks/bench_cuda.py ${4:-$1} --precision "$2" --out "$R/bench-$2.json"; }
-
-# ---- alone
-part copy-steps 60 python benchmarks/copy_memory_steps.py --models copy/sim-single copy/sim-two --modes captured \
-  --profile --out "$R/copy-steps.json"
-part stack 60 python benchmarks/search_throughput.py --stacks 1 16 64 128 256 --profile --out "$R/search-stack.json"
-part image-timing 60 python benchmarks/image_regression.py --sets "$PICTURES/natural16" --stages timing \
-  --precisions bf16 tf32 --out "$R"
-bench some float32 60 "train capture inference fuse stack pictures"
-bench some bf16 60 "train capture inference fuse pictures"
-bench solver float32 60
-until [ -e "$KOOPSIM_DATA/cifar10.ready" ]; do sleep 0.2; done
-part cifar-speed 40 python benchmarks/classification.py speed --batch 512 64 --profile --out "$R/classification-steps.json"
-part accuracy 90 python benchmarks/time_to_accuracy.py --out "$R/time-to-accuracy.json"
-[ -n "${ALONE:-}" ] && exit
-
-# ---- side by side
-nvidia-cuda-mps-control -d
-(part search-cifar10 1100 python benchmarks/search_run.py cifar10/sim-single --out "$R/searches" --retrain 3) &
+bench() { part "bench-$1-$2" "$3" python benchmarks/bench_cuda.py "$1" --precision "$2" --out "$R/bench-$2.json"; }
+sets="$PICTURES/natural16 $PICTURES/text16"
 halving="--rungs 200 700 2000 --keep 0.3 --stages search final"
-(part images-rff 400 python benchmarks/image_regression.py --sets "$PICTURES/natural16" "$PICTURES/text16" $halving \
-   --models tancik sim-rff --trials 24 --out "$R" --minutes 6
- part images-sim 700 python benchmarks/image_regression.py --sets "$PICTURES/natural16" "$PICTURES/text16" $halving \
-   --models sim-single sim-two --trials 16 --out "$R" --minutes 11
- part figure4 120 python benchmarks/image_regression.py --sets photographs text --pictures 2 $halving \
-   --trials 12 --out "$R/figure4" --draw 0 1 --minutes 2) &
-(part search-copy 600 python benchmarks/search_run.py copy/sim-single copy/sim-two --out "$R/searches" --retrain 1
- part precision 120 python benchmarks/image_regression.py --sets "$PICTURES/natural16" "$PICTURES/text16" \
-   --stages precision --precision-pictures 4 --out "$R" --minutes 2) &
-(part mondeq 1100 python benchmarks/classification.py train cifar10/mondeq-single cifar10/mondeq-multi --seeds 0 \
-   --runs "$R") &
-wait
-bench growth float32 120
-echo quit | nvidia-cuda-mps-control
+pictures() { part "pictures-$1" "$2" python benchmarks/image_regression.py --sets $sets $halving --models "$1" \
+  --trials "$3" --out "$R" --minutes 20; }
+
+steps() {  # 2 minutes
+  part copy-steps 60 python benchmarks/copy_memory_steps.py --models copy/sim-single copy/sim-two --modes captured \
+    --profile --out "$R/copy-steps.json"
+  part stack 60 python benchmarks/search_throughput.py --stacks 1 16 64 128 256 --profile --out "$R/search-stack.json"
+  part image-timing 90 python benchmarks/image_regression.py --sets "$PICTURES/natural16" --stages timing \
+    --precisions fp16 bf16 tf32 --out "$R"
+  part cifar-speed 40 python benchmarks/classification.py speed --batch 512 64 --profile --out "$R/classification-steps.json"
+  part accuracy 90 python benchmarks/time_to_accuracy.py --out "$R/time-to-accuracy.json"
+}
+side_by_side() {  # 4 minutes
+  bench fuse bf16 60; bench inference bf16 90; bench solver float32 60; bench stack float32 60; bench pictures bf16 60
+  bench capture bf16 60; bench inference float32 90; bench growth float32 120; bench train float32 200
+}
+copy_search() { part search-copy 420 python benchmarks/search_run.py copy/sim-single copy/sim-two --out "$R/searches" \
+  --retrain 1; }  # 4 minutes
+cifar_search() { part search-cifar10 900 python benchmarks/search_run.py cifar10/sim-single --out "$R/searches" \
+  --retrain 3; }  # 8 minutes
+table3() {  # 7 minutes
+  pictures tancik 120 1; pictures sim-rff 240 24; pictures sim-single 240 16; pictures sim-two 400 16
+  part precision 120 python benchmarks/image_regression.py --sets $sets --stages precision --models sim-rff sim-two \
+    --precision-pictures 4 --out "$R"
+}
+figure4() { part figure4 120 python benchmarks/image_regression.py --sets photographs text --pictures 2 $halving \
+  --trials 12 --out "$R/figure4" --draw 0 1 --minutes 2; }
+table2() { part table2 1500 benchmarks/table2.sh "$R" cifar10 svhn mnist; }  # 12 minutes and monDEQ's 10
+
+[ $# -gt 0 ] || set -- steps copy_search cifar_search side_by_side table3 figure4 table2
+for wanted in "$@"; do "$wanted"; done
 echo "finished $(date +%T)"

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from koopsim.errors import KoopsimError
 from koopsim.implicit.circular import Grid
 from koopsim.implicit.gradient import DEQInfo, UnconvergedWarning, _FixedPoint
+from koopsim.implicit.injection import inject
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, Tier
 from koopsim.implicit.solvers import Info, Map, capturing
 from koopsim.implicit.splitting import CHECK_EVERY, Projection, split
@@ -196,7 +197,7 @@ class MonDEQ(nn.Module):
         x = x.to(self.readout.weight.dtype)
         if self.connected:
             return self.U(x.flatten(1)).mT
-        assert isinstance(self.U, nn.Conv2d)
+        assert self.U.bias is not None
         q = inject(x.permute(2, 3, 1, 0), self.U.weight, self.U.bias)
         q = self.tiers[0].grid.fold(q).reshape(self.tiers[0].size, -1)
         return F.pad(q, (0, 0, 0, self._below)) if self._below else q
@@ -248,7 +249,7 @@ class MonDEQ(nn.Module):
         self, T: Map, q: Tensor, P: Projection, max_steps: int, check_every: int = CHECK_EVERY, v0: Tensor | None = None
     ) -> tuple[Tensor, Info]:
         # z is homogeneous in q: solving for q of size 1 keeps tiny gradients clear of underflow, and all of float16.
-        size = torch.linalg.vector_norm(q, ord=torch.inf, dim=0).clamp_min(torch.finfo(q.dtype).tiny)
+        size = _largest(q) if v0 is None else torch.maximum(_largest(q), _largest(v0))
         z, info = split(
             T,
             q * (self.alpha / size),
@@ -279,6 +280,11 @@ class MonDEQ(nn.Module):
                 stacklevel=4,
             )
         return z, info
+
+
+def _largest(q: Tensor) -> Tensor:
+    """Of each sample the largest magnitude; never so small that a step size over it overflows."""
+    return torch.linalg.vector_norm(q, ord=torch.inf, dim=0).clamp_min(2.0**20 * torch.finfo(q.dtype).tiny)
 
 
 def _tiers(image: tuple[int, int, int], channels: tuple[int, ...], connected: bool) -> tuple[Tier, ...]:
