@@ -2,8 +2,9 @@
 
     PYTHONPATH=src python benchmarks/search_bandwidth.py copy/sim-two digits/sim-two --trials 16 --out bandwidth.json
 
-The same search three times, with the bandwidth drawn from [1e-3, 1e3), fixed at the median distance of lifted inputs,
-and drawn from a tenth to ten times that; all other draws are the same. For each: the best trial and the middle one.
+The same search again and again, with the bandwidth drawn from [1e-3, 1e3), fixed at the median distance of lifted
+inputs, drawn from a tenth to ten times that, and in the lift's own units (`fourier.normalise`), fixed at 1 and drawn
+from a tenth to ten; all other draws are the same. For each: the best trial and the middle one.
 """
 
 import argparse
@@ -17,12 +18,19 @@ import torch
 
 from koopsim.presets import run_of
 from koopsim.runs import environment, write_json
-from koopsim.search import LocalSearch, LogUniform, Median, Search, SearchDirectory, base_of, space_of
+from koopsim.search import Choice, LocalSearch, LogUniform, Median, Search, SearchDirectory, base_of, space_of
 from koopsim.search.results import ranked, value_of
-from koopsim.search.space import BANDWIDTH
+from koopsim.search.space import BANDWIDTH, with_values
 from koopsim.train import pick_device
 
-SOURCES = {"log 1e-3 1e3": LogUniform(1e-3, 1e3), "median": Median(), "median 0.1 10": Median(0.1, 10)}
+SOURCES = {
+    "log 1e-3 1e3": (LogUniform(1e-3, 1e3), False),
+    "median": (Median(), False),
+    "median 0.1 10": (Median(0.1, 10), False),
+    "normalised, 1": (Choice((1.0,)), True),
+    "normalised, log 0.1 10": (LogUniform(0.1, 10), True),
+}
+NORMALISE = "model.fourier.normalise"
 
 
 def main() -> None:
@@ -39,8 +47,9 @@ def main() -> None:
         torch.set_num_threads(1)
     rows = []
     for name in arguments.presets:
-        base = base_of(replace(run_of(name, arguments.scale), seed=arguments.seed))
-        for source, parameter in SOURCES.items():
+        for source, (parameter, normalise) in SOURCES.items():
+            base = base_of(replace(run_of(name, arguments.scale), seed=arguments.seed))
+            base = with_values(base, {NORMALISE: normalise})
             space = replace(space_of(base, arguments.scale), trials=arguments.trials)
             space = replace(space, parameters=space.parameters | {BANDWIDTH: parameter})
             search = Search(name, base, space, arguments.seed)

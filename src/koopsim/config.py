@@ -82,6 +82,7 @@ class FourierConfig:
     features: int = 32  # M
     bandwidth: float = 1.0  # b, a length scale
     kernel: Literal["gaussian", "laplace"] = "gaussian"
+    normalise: bool = False  # measure distances in the lift's own scale: b = 1 is about that of two inputs
 
     def __post_init__(self) -> None:
         _require(

@@ -105,6 +105,18 @@ def test_a_diverged_trial_disturbs_nobody():
     close(stack.population.stack.member(1), trained_alone(runs[1], task, 1)[0], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["digits/sim-two", "copy/sim-two"])
+def test_features_in_the_lifts_own_units_are_stacked_too(name):
+    runs, task = runs_of(name)
+    runs = [with_values(run, {"model.fourier.normalise": True, "model.fourier.bandwidth": 1.0}) for run in runs]
+    stack = Stacked(runs, task, CPU, max_t=3)
+    epoch(stack)
+    for slot, run in enumerate(runs):
+        weights, lines = trained_alone(run, task, 1)
+        close(stack.population.stack.member(slot), weights, rtol=1e-6, atol=1e-8)
+        assert stack.figures(slot)["loss"] == pytest.approx(lines[0]["loss"])
+
+
 def test_side_by_side_is_alone_bit_for_bit():
     runs, task = runs_of("digits/sim-two")
     beside = Separate(runs, task, CPU)

@@ -28,9 +28,15 @@ ALIGNED = 8  # an output of 3 columns has no fast product in bfloat16; one of 8 
 
 def fixed_features(model: nn.Module, x: Tensor, dtype: torch.dtype | None = None) -> Tensor | None:
     """psi(x) where nothing learnt comes before it, so that it can be computed once for all steps; else None."""
-    if isinstance(model, FourierNetwork) or (isinstance(model, SIM) and isinstance(model.mu, nn.Identity)):
+    plain = isinstance(model, SIM) and isinstance(model.mu, nn.Identity) and foldable(model)
+    if isinstance(model, FourierNetwork) or plain:
         return cast(nn.Module, model.psi)(x).to(dtype)
     return None
+
+
+def foldable(model: SIM) -> bool:
+    """Whether nothing but linear maps, ReLUs and waves is in it: no lift and no psi of somebody's own."""
+    return isinstance(model.mu, nn.Identity | MLP) and type(model.psi) in (nn.Identity, RandomFourierFeatures)
 
 
 def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype | None = None) -> Tensor:
@@ -41,7 +47,7 @@ def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype 
         for layer in hidden:
             phi = relu_linear(phi, layer.weight, layer.bias, dtype)
         return _output(phi, last.weight, last.bias, dtype).sigmoid()
-    if not isinstance(model, SIM) or not isinstance(model.mu, nn.Identity | MLP):
+    if not isinstance(model, SIM) or not foldable(model):
         return model(x)
     first, second, third = (cast(Linear, model.nu[i]) for i in (0, 2, 4))
     U, V = model.limit.factors()

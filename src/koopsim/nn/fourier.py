@@ -5,6 +5,11 @@
 so that psi(x) . psi(y) -> k(x - y) as M grows (Bochner; Rahimi & Recht 2007). The bandwidth b is a length
 scale: k = exp(-|x-y|^2 / 2b^2) and w ~ N(0, 1/b^2) for the Gaussian kernel, k = exp(-|x-y|_1 / b) and
 w ~ Cauchy(0, 1/b) for the Laplace kernel. Tancik's sigma corresponds to b = 1 / (2 pi sigma).
+
+Which b is right depends on the scale of x, and a lift may change its scale a hundredfold while it learns. A variant of
+our own measures x in its own units, so that b = 1 is about the distance of two inputs, whatever the lift and whenever:
+
+    psi( (x - mean) / (deviation sqrt(2 N)) )           mean and deviation as in batch normalisation, nothing learnt
 """
 
 import math
@@ -32,8 +37,24 @@ class RandomFourierFeatures(nn.Module):
         w = w.normal_() if kernel == "gaussian" else w.cauchy_()
         self.register_buffer("frequencies", w / bandwidth)
 
+    def scaled(self, x: Tensor) -> Tensor:
+        """x in the units that the bandwidth is given in."""
+        return x
+
     def forward(self, x: Tensor) -> Tensor:
         # Never in bf16: a phase of 100 rounded to three digits is noise.
         with torch.autocast(x.device.type, enabled=False):
-            phase = x.to(self.frequencies.dtype) @ self.frequencies.mT
+            phase = self.scaled(x.to(self.frequencies.dtype)) @ self.frequencies.mT
             return torch.cat([phase.sin(), phase.cos()], dim=-1) / math.sqrt(self.frequencies.shape[0])
+
+
+class NormalisedFourierFeatures(RandomFourierFeatures):
+    """The same in the inputs' own units: two of them lie about 1 apart, on average over a batch."""
+
+    def __init__(self, inputs: int, features: int, bandwidth: float = 1.0, kernel: str = "gaussian"):
+        super().__init__(inputs, features, bandwidth, kernel)
+        self.norm = nn.BatchNorm1d(inputs, affine=False)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])
+        return self.norm(rows).reshape(x.shape) / math.sqrt(2 * x.shape[-1])

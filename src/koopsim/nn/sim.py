@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim import config
-from koopsim.nn.fourier import RandomFourierFeatures
+from koopsim.nn.fourier import NormalisedFourierFeatures, RandomFourierFeatures
 from koopsim.nn.lift import MLP, TCN, VGG
 from koopsim.nn.limit import LimitOperator
 from koopsim.nn.linear import Linear
@@ -105,10 +105,16 @@ def build_lift(lift: config.Lift, dim: int) -> nn.Module:
             return nn.Identity()
 
 
+def build_fourier(fourier: config.FourierConfig, inputs: int) -> RandomFourierFeatures:
+    """The module of psi's configuration."""
+    kind = NormalisedFourierFeatures if fourier.normalise else RandomFourierFeatures
+    return kind(inputs, fourier.features, fourier.bandwidth, fourier.kernel)
+
+
 def build_sim(sim: config.SIMConfig) -> SIM:
     """The module of a SIM's configuration."""
     dim = sim.lift.inputs if isinstance(sim.lift, config.IdentityConfig) else sim.lift_dim
-    psi = sim.fourier and RandomFourierFeatures(dim, sim.fourier.features, sim.fourier.bandwidth, sim.fourier.kernel)
+    psi = sim.fourier and build_fourier(sim.fourier, dim)
     lift = build_lift(sim.lift, dim)
     return SIM(lift, dim, sim.outputs, sim.hidden, psi, sim.rank, sim.projector)
 

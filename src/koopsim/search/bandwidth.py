@@ -4,8 +4,9 @@
 
 The features sin(w.x/b), cos(w.x/b) tell two points apart when they lie about b from each other: much closer, they are
 one point; much farther, they are noise. The lift's scale decides which, and with it where a search over
-b in [1e-3, 1e3) finds anything at all. Here it is measured on the untrained lift, and kept in the trial's configuration
-as a number. For psi on bare coordinates (RFF only) it is the picture's size, far too smooth: search a factor there.
+b in [1e-3, 1e3) finds anything at all. Here it is measured on the untrained lift, in the units psi has, and kept in the
+trial's configuration as a number. A lift may grow a hundredfold while it learns; `fourier.normalise` follows it.
+For psi on bare coordinates (RFF only) it is the picture's size, far too smooth: search a factor there.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from koopsim.config import Run, SIMConfig
 from koopsim.errors import KoopsimError
 from koopsim.models import build
-from koopsim.nn import SIM
+from koopsim.nn import SIM, RandomFourierFeatures
 from koopsim.tasks import Task
 
 SAMPLES = 64  # inputs looked at; a sequence or a picture brings many points each
@@ -32,7 +33,10 @@ def median_bandwidth(model: nn.Module, x: Tensor, seed: int = 0) -> float:
     if not isinstance(model, SIM):
         raise KoopsimError(f"{type(model).__name__} has no lift; the median bandwidth is for SIMs with features.")
     lift = copy.deepcopy(model.mu).train()  # BatchNorm by the batch: the running averages have seen nothing yet
-    points = lift(x).flatten(0, -2).double()
+    points = lift(x)
+    if isinstance(model.psi, RandomFourierFeatures):
+        points = copy.deepcopy(model.psi).train().scaled(points)
+    points = points.flatten(0, -2).double()
     keep = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))[:POINTS]
     distances = torch.pdist(points[keep.to(points.device)].cpu())
     apart = distances[distances > 1e-9 * (distances.max() if len(distances) else 1)]

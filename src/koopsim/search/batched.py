@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.lift import TCN, TemporalBlock
 from koopsim.nn.sim import SIM
 
@@ -26,7 +27,9 @@ Tensors = dict[str, Tensor]
 
 def batchable(model: nn.Module, device: torch.device) -> bool:
     """Whether `outputs` knows the model and is the faster way: a SIM with a TCN, as configured, on a CPU."""
-    return device.type == "cpu" and type(model) is SIM and type(model.mu) is TCN and not model.limit.projector
+    if device.type != "cpu" or type(model) is not SIM or model.limit.projector:
+        return False
+    return type(model.mu) is TCN and type(model.psi) in (nn.Identity, RandomFourierFeatures)
 
 
 def outputs(model: SIM, state: Tensors, x: Tensor) -> Tensor:
