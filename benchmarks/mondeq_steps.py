@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 
 from koopsim.implicit import inverse
-from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.monotone import MonDEQ, _largest
 from koopsim.implicit.splitting import Projection, advance
 from koopsim.nn import count_parameters
 from koopsim.runs import environment, write_json
@@ -92,39 +92,47 @@ def parts(model: MonDEQ, x: torch.Tensor, repeats: int) -> dict[str, float]:
         W = model.operator.linear()
         T = model._step(W)
         q = model._inject(x)
+        c = q / q.abs().amax()
         P = Projection(model.inside, rectify=True)
-        z = torch.relu(q)
+        z = torch.relu(c)
         units = Projection((z > 0).view(torch.uint8), rectify=False)
-        tier, part = model.tiers[0], z[: model.tiers[0].size]
+        storage = model._storage(q)
+        w = storage.put(z)
+        tier, part = model.tiers[0], w[: model.tiers[0].size]
         image = part.reshape(tier.grid.rows, tier.grid.columns, tier.depth, -1)
-        spectrum = tier.grid.transform(image)
+        spectrum = tier.grid.transform(image, T.paired)
         matrix = T.matrices[0][:, :, : spectrum.shape[1]]
 
     def recorded() -> None:
         for p in model.operator.parameters():
             p.grad = None
-        model.operator.linear()(z).backward(q)
+        model.operator.linear().recorded(z, q).backward(q)
 
     def symbols() -> None:
         for p in model.operator.parameters():
             p.grad = None
         torch.autograd.backward(list(model.operator.linear().matrices), list(W.matrices))
 
+    def read_off() -> None:
+        at = z.detach().requires_grad_()
+        model.readout(model._features(at)).sum().backward()
+
     found = {
         "inject and its gradient": lambda: model._inject(x).backward(q),
         "symbols": model.operator.linear,
         "symbols and their gradient": symbols,
         "inverse and step matrices": lambda: model._step(W),
-        "affine map": lambda: T(z),
-        "affine map, transposed": lambda: T.transposed(z),
-        "first tier: transform": lambda: tier.grid.transform(image),
+        "affine map": lambda: T(w),
+        "affine map, transposed": lambda: T.transposed(w),
+        "first tier: transform": lambda: tier.grid.transform(image, T.paired),
         "first tier: product": lambda: torch.bmm(matrix, spectrum),
-        "first tier: back": lambda: tier.grid.inverse(spectrum),
-        "projection": lambda: advance(z, q, P, True, None),
-        "projection and residual": lambda: advance(z, q, P, True, z),
-        "backward projection": lambda: advance(z, q, units, True, None),
-        "offset": lambda: model._offset(lambda y: y, q),
-        "recorded W z and its gradient": recorded,
+        "first tier: back": lambda: tier.grid.inverse(spectrum, T.paired),
+        "projection": lambda: advance(w, c, P, storage, True, False),
+        "projection and residual": lambda: advance(w, c, P, storage, True, False, w),
+        "backward projection": lambda: advance(w, c, units, storage, True, False),
+        "largest entries and scaling": lambda: q * (model.alpha / _largest(q)),
+        "symbols, record of W z and their gradients": recorded,
+        "readout and its gradient": read_off,
     }
     return {name: milliseconds(captured(work), repeats) for name, work in found.items()}
 
@@ -164,6 +172,8 @@ def row(arguments: argparse.Namespace) -> dict:
     found |= {"parameters": count_parameters(model)}
     found["alpha"] = model.tune_alpha(x) if arguments.tune else float(model.alpha)
     if mode == "parts":
+        storage = model._storage(x)
+        found |= {"stored": str(storage.dtype).removeprefix("torch."), "paired": storage.paired}
         return found | {"parts_ms": parts(model, x, arguments.repeats)}
     step()
     found |= {key: float(value) for key, value in model.diagnostics().items()}

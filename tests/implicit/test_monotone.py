@@ -3,6 +3,8 @@
 import collections
 import copy
 import warnings
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from koopsim.errors import KoopsimError
 from koopsim.implicit import UnconvergedWarning, monotone, splitting
 from koopsim.implicit.monotone import SPLITTINGS, MonDEQ
 from koopsim.implicit.monotone_operator import Chain
+from koopsim.implicit.splitting import Storage
 from koopsim.models import build
 from koopsim.nn import build_sim, count_parameters
 
@@ -258,6 +261,91 @@ def test_the_budget_follows_the_solves():
     model.longest.fill_(50)
     model.adapt()
     assert model.variant == (50, 50)
+
+
+def test_a_budget_goes_down_by_two_or_more():
+    model = model_of("single")
+    model.captured_steps = (9, 9)
+    for longest, budgets in (
+        ((7, 8), (9, 9)),
+        ((6, 9), (7, 10)),
+        ((7, 3), (8, 4)),
+        ((0, 2), (8, 4)),
+        ((17, 1), (18, 2)),
+    ):
+        model.longest.copy_(torch.tensor(longest))
+        model.adapt()
+        assert model.variant == budgets
+
+
+def test_a_captured_loop_looks_at_each_of_its_last_steps(monkeypatch):
+    model = model_of("single", tol=1e-3)
+    x = images(model)
+    exact = splitting.split(
+        model._step(model.operator.linear()),
+        model.alpha * model._inject(x).detach(),
+        splitting.Projection(model.inside, rectify=True),
+        True,
+        max_steps=50,
+        tol=1e-3,
+        check_every=1,
+    )[1].steps
+    for module in (splitting, monotone):
+        monkeypatch.setattr(module, "capturing", lambda: True)
+    model.captured_steps = (int(exact.max()) + 1, 8)
+    assert model.solve(x)[1].steps.max() == exact.max()
+
+
+HALVES = {
+    "single": Storage(torch.float16, paired=True),
+    "multi": Storage(torch.float16),
+    "connected": Storage(torch.float16),
+}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("kind", HALVES)
+def test_float16_solves_as_float32_does_whatever_the_scale(kind, scale, monkeypatch):
+    """As on CUDA with TF32; here on a CPU, with a tiny loss."""
+    torch.manual_seed(3)
+    model = model_of(kind, alpha=0.5, tol=2 * monotone.COARSE).float()
+    x = scale * images(model).float()
+    with torch.no_grad():
+        model.U.bias.mul_(scale)
+    rounded = copy.deepcopy(model)
+    monkeypatch.setattr(rounded, "_storage", lambda like: HALVES[kind])
+    outputs = [m(x) for m in (model, rounded)]
+    for out in outputs:
+        (1e-9 / scale * out.square().sum()).backward()
+    want, got = model.last_info, rounded.last_info
+    assert want is not None
+    assert want.backward is not None
+    assert got is not None
+    assert got.backward is not None
+    assert got.steps.tolist() == want.steps.tolist()
+    assert got.backward.steps.tolist() == want.backward.steps.tolist()
+    assert torch.linalg.vector_norm(outputs[1] - outputs[0]) < 3e-3 * torch.linalg.vector_norm(outputs[0])
+    for p, r in zip(rounded.parameters(), model.parameters(), strict=True):
+        assert p.grad is not None
+        assert r.grad is not None
+        assert torch.linalg.vector_norm(p.grad - r.grad) < 3e-2 * torch.linalg.vector_norm(r.grad)
+
+
+def test_float16_is_for_tf32_and_coarse_tolerances_only(monkeypatch):
+    single, multi = MonDEQ((1, 4, 4), (2,)), MonDEQ((1, 4, 4), (2, 3))
+    device: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32)
+    double: Any = SimpleNamespace(is_cuda=True, dtype=F64)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "highest")
+    assert single._storage(device) == Storage(torch.float32)
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    assert single._storage(device) == Storage(torch.float16, paired=True)
+    assert multi._storage(device) == Storage(torch.float16)
+    assert MonDEQ((1, 64, 64), (2,))._storage(device) == Storage(torch.float16)
+    assert MonDEQ((1, 6, 4), (2,))._storage(device) == Storage(torch.float16)  # 8 rows: 3 even frequencies, 2 odd ones
+    assert single._storage(torch.zeros(1)) == Storage(torch.float32)
+    assert single._storage(double) == Storage(F64)
+    single.tol = 1e-3
+    assert single._storage(device) == Storage(torch.float32)
 
 
 def test_what_does_not_fit_is_refused():

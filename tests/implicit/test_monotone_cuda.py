@@ -101,6 +101,52 @@ def test_cuda_is_cpu(kind):
     torch.testing.assert_close(model.cuda()(x.cuda()).cpu(), want, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_float16_solves_as_float32_does(kind):
+    """What TF32 turns on, eager and captured, against a solve in full precision."""
+    model = MonDEQ(**KINDS[kind]).cuda()
+    x, y = torch.randn(8, *model.image, device="cuda"), torch.randint(0, 10, (8,), device="cuda")
+    step = training_step(model, x, y)
+    found = []
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "high"):
+            torch.set_float32_matmul_precision(precision)
+            assert (model._storage(x).dtype == torch.float16) == (precision == "high")
+            step()
+            with torch.no_grad():
+                found.append([model(x), *[p.grad.clone() for p in model.parameters() if p.grad is not None]])
+    finally:
+        torch.set_float32_matmul_precision(before)
+    for want, got in zip(*found, strict=True):
+        assert torch.linalg.vector_norm(got - want) < 3e-2 * torch.linalg.vector_norm(want)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_captured_float16_step_is_the_eager_step(kind, monkeypatch):
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    model = MonDEQ(**KINDS[kind]).cuda()
+    x, y = torch.randn(8, *model.image, device="cuda"), torch.randint(0, 10, (8,), device="cuda")
+    step = training_step(model, x, y)
+    model.captured_steps = (8, 8)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        captured = step()
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    graph.replay()
+    got, value = [g.clone() for g in gradients], captured.clone()
+    torch.testing.assert_close(value, step(), rtol=1e-2, atol=1e-3)
+    for g, p in zip(got, model.parameters(), strict=True):
+        assert p.grad is not None
+        assert torch.linalg.vector_norm(g - p.grad) < 5e-2 * torch.linalg.vector_norm(p.grad)
+
+
 @pytest.mark.parametrize("method", [*METHODS, "lu"])
 @pytest.mark.parametrize("n", [56, 64, 81, 128])
 def test_the_inverses_at_the_sizes_of_the_paper(n, method):

@@ -1,14 +1,18 @@
 """The operators of a monDEQ against dense matrices made of plain convolutions, and the theorem they rest on."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+import torch.nn.functional as F
 from dense_monotone import circular, dense, downwards, order
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koopsim.errors import KoopsimError
 from koopsim.implicit import inverse
-from koopsim.implicit.circular import Grid, gram, stencil_of, transpose, widen
+from koopsim.implicit.circular import Grid, gram, pair, stencil_of, transpose, widen
+from koopsim.implicit.ends import inject, pooled
 from koopsim.implicit.inverse import blocks, lu, reflected_resolvent
 from koopsim.implicit.monotone import MonDEQ
 
@@ -41,13 +45,54 @@ def matrix(model: MonDEQ, linear) -> torch.Tensor:
     return linear(torch.eye(len(places), dtype=F64))[places][:, places]
 
 
+def half_spectrum(z: torch.Tensor) -> torch.Tensor:
+    """PyTorch's transform of (height, width, ...), the row frequencies that are kept: even ones first."""
+    whole = torch.fft.fft2(z, dim=(0, 1))[: len(z) // 2 + 1]
+    return torch.cat([whole[::2], whole[1::2]])
+
+
 @pytest.mark.parametrize(("height", "width"), [(6, 8), (5, 7), (1, 1), (2, 3)])
 def test_the_transform_is_the_fourier_transform(height, width):
     grid, z = Grid(height, width), torch.randn(height, width, 3, 2, dtype=F64)
     got = grid.transform(z)
-    want = torch.fft.fft2(z, dim=(0, 1))[: height // 2 + 1].flatten(0, 1) / (height * width) ** 0.5
+    want = half_spectrum(z).flatten(0, 1) / (height * width) ** 0.5
     torch.testing.assert_close(got, torch.cat([want.real, want.imag], dim=1))
     torch.testing.assert_close(grid.inverse(got), z)
+
+
+@pytest.mark.parametrize("grid", [Grid(6, 4), Grid(5, 7), Grid(4, 3), Grid(34, 3)], ids=str)
+def test_one_product_is_both_halves_of_the_transform(grid, monkeypatch):
+    z, x = torch.randn(grid.rows, grid.columns, 3, 2, dtype=F64), torch.randn(grid.frequencies, 6, 2, dtype=F64)
+    want = grid.transform(z), grid.inverse(x), grid.inverse_transposed(z)
+    torch.testing.assert_close((z * want[1]).sum(), (want[2] * x).sum())  # the transpose
+    monkeypatch.setattr(Grid, "_at_once", lambda self, values: True)
+    for got, expected in zip((grid.transform(z), grid.inverse(x), grid.inverse_transposed(z)), want, strict=True):
+        torch.testing.assert_close(got, expected)
+    if grid.pairs:
+        paired = pair(z.flatten(0, 2)).view_as(z)
+        torch.testing.assert_close(pair(paired.flatten(0, 2)).view_as(z), z)
+        torch.testing.assert_close(grid.transform(paired, paired=True), want[0])
+        torch.testing.assert_close(pair(grid.inverse(x, paired=True).flatten(0, 2)).view_as(z), want[1])
+
+
+def test_pixels_enter_by_a_convolution():
+    U, x = torch.nn.Conv2d(2, 5, 3, padding=1).double(), torch.randn(3, 2, 4, 6, dtype=F64, requires_grad=True)
+    want = F.pad(U(x), (1, 1, 1, 1)).permute(2, 3, 1, 0)
+    assert U.bias is not None
+    got = inject(x.permute(2, 3, 1, 0), U.weight, U.bias)
+    torch.testing.assert_close(got, want)
+    g, inputs = torch.randn_like(want), (x, U.weight, U.bias)
+    for a, b in zip(torch.autograd.grad(got, inputs, g), torch.autograd.grad(want, inputs, g), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(("height", "width"), [(4, 9), (6, 8)])
+def test_features_leave_by_average_pooling(height, width):
+    z = torch.randn(height, width, 3, 2, dtype=F64, requires_grad=True)
+    want = F.avg_pool2d(z.permute(3, 2, 0, 1), 4).permute(2, 3, 1, 0)
+    got, g = pooled(z, 4), torch.randn_like(want)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(torch.autograd.grad(got, z, g)[0], torch.autograd.grad(want, z, g)[0])
 
 
 def convolved(grid: Grid, stencil: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
@@ -79,15 +124,13 @@ def test_stencils_of_transposes_and_products_have_their_symbols(grid, size):
     torch.testing.assert_close(grid.symbol(transpose(stencil)), symbol.mT)
     torch.testing.assert_close(grid.symbol(gram(stencil)), symbol.mT @ symbol)
     torch.testing.assert_close(grid.symbol(widen(stencil, 7)), symbol)
-    half = grid.rows // 2 + 1
     pixel = torch.zeros(grid.rows, grid.columns, stencil.shape[1], stencil.shape[2], dtype=F64)
     reach = (int(len(stencil) ** 0.5) - 1) // 2
     taps = stencil.unflatten(0, (2 * reach + 1, -1))
     for y in range(-reach, reach + 1):
         for x in range(-reach, reach + 1):
             pixel[-y % grid.rows, -x % grid.columns] += taps[y + reach, x + reach]
-    want = torch.fft.fft2(pixel, dim=(0, 1))[:half].flatten(0, 1)
-    torch.testing.assert_close(symbol, inverse.real_form(want))
+    torch.testing.assert_close(symbol, inverse.real_form(half_spectrum(pixel).flatten(0, 1)))
 
 
 @pytest.mark.parametrize("monotonicity", [1.0, 0.3])
@@ -105,6 +148,27 @@ def test_chains_are_their_dense_matrices(kind, monotonicity):
         ):
             torch.testing.assert_close(matrix(model, chain), want, rtol=1e-9, atol=1e-10)
             torch.testing.assert_close(matrix(model, chain.transposed), want.T, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_what_stands_in_for_w_z_has_its_gradients(kind):
+    model = stir(model_of(kind, monotonicity=0.3), 0.5)
+    z, u = torch.randn(2, model.inside.shape[0], 3, dtype=F64)
+    q = torch.randn_like(z, requires_grad=True)
+    W = model.operator.linear()
+    inputs = (q, *model.operator.parameters())
+    want = torch.autograd.grad(W(z) + q, inputs, u, retain_graph=True)
+    for got, expected in zip(torch.autograd.grad(W.recorded(z, q), inputs, u), want, strict=True):
+        torch.testing.assert_close(got, expected)
+
+
+def test_a_paired_chain_is_the_chain():
+    model = stir(model_of("single"), 0.5)
+    with torch.no_grad():
+        plain = model.operator.reflected(model.operator.linear(), 0.7)
+    paired, z = replace(plain, paired=True), torch.randn(model.inside.shape[0], 3, dtype=F64)
+    torch.testing.assert_close(pair(paired(pair(z))), plain(z))
+    torch.testing.assert_close(pair(paired.transposed(pair(z))), plain.transposed(z))
 
 
 @settings(max_examples=25, deadline=None)
@@ -142,10 +206,9 @@ def test_scales_are_frobenius_norms():
         A = W[:, :, : tier.depth, 0, tier.depth :] / -2  # of A^T
     # Parseval: the mean over all frequencies of |symbol|^2 is the norm of the kernel, four times for four phases.
     grid = tier.grid
-    twice = torch.full((grid.rows // 2 + 1,), 2.0, dtype=F64)
-    twice[0] = 1
-    if grid.rows % 2 == 0:
-        twice[-1] = 1
+    k = torch.arange(grid.rows // 2 + 1)
+    k = torch.cat([k[::2], k[1::2]])
+    twice = torch.where((k == 0) | (2 * k == grid.rows), 1.0, 2.0).double()
     power = A.square().sum((1, 2, 3)).view(-1, grid.columns).sum(1) @ twice / (grid.rows * grid.columns)
     torch.testing.assert_close(power / 4, torch.tensor(-14.0, dtype=F64).exp())
 

@@ -1,13 +1,5 @@
 """Bias and ReLU in one pass against PyTorch's two, through Triton's interpreter or on CUDA."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
-import pytest
-import torch
-
 CHECK = """
 import torch
 from torch.nn import functional as F
@@ -51,14 +43,8 @@ folded.fuses = lambda x: True
 got = torch.autograd.grad(folded.folded(model, points).square().sum(), list(model.parameters()))
 for a, c in zip(got, expected):
     torch.testing.assert_close(a, c, rtol=1e-3, atol=1e-4)
-print("kernels agree")
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_bias_and_relu_in_one_pass():
-    environment = dict(os.environ)
-    if not torch.cuda.is_available():
-        environment["TRITON_INTERPRET"] = "1"
-    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
-    assert "kernels agree" in done.stdout, done.stderr[-3000:]
+def test_bias_and_relu_in_one_pass(in_triton):
+    in_triton(CHECK)

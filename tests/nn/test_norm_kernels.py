@@ -1,11 +1,5 @@
 """Fused normalisation, ReLU and pooling against PyTorch's layers, through Triton's interpreter or on CUDA."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
-import pytest
 import torch
 
 from koopsim.nn.lift import VGG
@@ -36,17 +30,11 @@ for batch, image, channels in [(3, (3, 8, 12), 6), (2, (1, 16, 8), 11)]:
     slow_grads = torch.autograd.grad((slow * weights).sum(), [x, *twin.parameters()])
     for a, b in zip(fast_grads, slow_grads):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=3e-5 * max(1.0, float(b.abs().max())))
-print("kernels agree")
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_the_fused_map_is_the_stages_and_the_linear_layer():
-    environment = dict(os.environ)
-    if not torch.cuda.is_available():
-        environment["TRITON_INTERPRET"] = "1"
-    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
-    assert "kernels agree" in done.stdout, done.stderr[-3000:]
+def test_the_fused_map_is_the_stages_and_the_linear_layer(in_triton):
+    in_triton(CHECK)
 
 
 def test_they_stay_out_of_the_way_on_a_cpu():

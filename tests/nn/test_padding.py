@@ -1,10 +1,5 @@
 """Padding: zeros in between, nothing lost; and its Triton kernels against the tensor operations."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
 import torch
 
@@ -33,17 +28,11 @@ for n in (1, 511, 512, 1300):
     y = torch.where(index < 0, 0, x[index.clamp(min=0)])
     assert torch.equal(taken(x, index, torch.float32), y)
     torch.testing.assert_close(taken(x, index, torch.bfloat16), y.to(torch.bfloat16), rtol=2**-7, atol=0.0)
-print("kernels agree")
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_the_kernels_are_the_tensor_operations():
-    environment = dict(os.environ)
-    if not torch.cuda.is_available():
-        environment["TRITON_INTERPRET"] = "1"
-    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
-    assert "kernels agree" in done.stdout, done.stderr[-3000:]
+def test_the_kernels_are_the_tensor_operations(in_triton):
+    in_triton(CHECK)
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -1,8 +1,5 @@
 """The kernel of a SIM's tail against the readable maps, on a CPU through Triton's interpreter, on CUDA as it runs."""
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 
 import pytest
@@ -45,7 +42,6 @@ for parts, rows, D, K, H, O in {cases}:
         assert fast.shape == slow.shape
         near, twin = distance(fast, exact), distance(slow, exact)
         assert near < 1e-5 and near <= 3 * twin + 2e-7, (rows, D, K, H, O, tuple(fast.shape), near, twin)
-print("all agree")
 """
 
 PICKED = """
@@ -79,7 +75,6 @@ for projector in (False, True):
 
 sim.limit.V.data[0, 0] = torch.nan
 assert sim.tail(x).isnan().all(), "a ReLU must not make a zero of what is not a number"
-print("all agree")
 """
 
 STACKED = """
@@ -106,7 +101,6 @@ for programs, models, rows, D, K, H, O, shared in [(256, 3, 37, 32, 16, 32, 10, 
         torch.testing.assert_close(losses[p], alone, rtol=1e-5, atol=1e-4)
         for a, b in zip(grads, torch.autograd.grad(alone, list(sim.parameters()))):
             torch.testing.assert_close(a[p], b, rtol=1e-5, atol=1e-5 * float(b.abs().max()))
-print("all agree")
 """
 
 PAPER = [  # parts, rows, D, K, H, outputs
@@ -125,23 +119,13 @@ OTHERS = [
 ]
 
 
-def checked(script: str) -> None:
-    environment = dict(os.environ)
-    if not torch.cuda.is_available():
-        environment["TRITON_INTERPRET"] = "1"
-    command = [sys.executable, "-c", START + script]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert "all agree" in done.stdout, done.stderr[-3000:]
-
-
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize(
     "script",
     [SIZES.format(cases=PAPER), SIZES.format(cases=OTHERS), PICKED, STACKED],
     ids=["paper sizes", "other sizes", "picked by forward", "stacked"],
 )
-def test_the_kernel_is_the_maps_it_stands_for(script):
-    checked(script)
+def test_the_kernel_is_the_maps_it_stands_for(script, in_triton):
+    in_triton(START + script)
 
 
 def phi_on_cuda(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

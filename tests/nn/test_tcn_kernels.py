@@ -1,11 +1,5 @@
 """The Triton kernels against the readable blocks, on a CPU through Triton's interpreter, on CUDA as they run."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
-import pytest
 import torch
 
 from koopsim.nn import TCN
@@ -31,17 +25,11 @@ for batch, length, levels, channels, kernel, inputs in cases:
         wanted, torch.autograd.grad((fast * weights).sum(), wanted), torch.autograd.grad((slow * weights).sum(), wanted)
     ):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-5 * max(1.0, float(b.abs().max())))
-print("kernels agree")
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_kernels_agree_with_the_readable_blocks():
-    environment = dict(os.environ)
-    if not torch.cuda.is_available():
-        environment["TRITON_INTERPRET"] = "1"
-    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
-    assert "kernels agree" in done.stdout, done.stderr[-3000:]
+def test_kernels_agree_with_the_readable_blocks(in_triton):
+    in_triton(CHECK)
 
 
 def test_the_kernels_stay_out_of_the_way_on_a_cpu():

@@ -1,13 +1,5 @@
 """The weight norm of all layers in one kernel against the layers' own, through Triton's interpreter or on CUDA."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
-import pytest
-import torch
-
 CHECK = """
 import torch
 from koopsim.nn import TCN
@@ -38,14 +30,8 @@ for levels, channels, kernel, inputs in [(2, 10, 8, 1), (1, 4, 3, 2), (3, 5, 2, 
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
         follows = [a.storage_offset() + a.numel() == b.storage_offset() for a, b in zip(grads[0], grads[0][1:])]
         assert all(follows)  # side by side: the trainer takes them as one piece
-print("kernels agree")
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_the_weights_of_all_layers_are_those_of_each():
-    environment = dict(os.environ)
-    if not torch.cuda.is_available():
-        environment["TRITON_INTERPRET"] = "1"
-    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
-    assert "kernels agree" in done.stdout, done.stderr[-3000:]
+def test_the_weights_of_all_layers_are_those_of_each(in_triton):
+    in_triton(CHECK)

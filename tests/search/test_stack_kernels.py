@@ -1,13 +1,5 @@
 """The Triton kernels under vmap: a stack of TCNs against the readable blocks one by one."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
-import pytest
-import torch
-
 CHECK = """
 import copy
 import torch
@@ -33,14 +25,8 @@ for models, batch, length, levels, channels, kernel in [(3, 2, 40, 3, 10, 8), (2
         torch.testing.assert_close(losses[p], alone, rtol=1e-4, atol=1e-3)
         for a, b in zip(grads, torch.autograd.grad(alone, list(tcn.parameters()))):
             torch.testing.assert_close(a[p], b, rtol=1e-3, atol=2e-5 * max(1.0, float(b.abs().max())))
-print("stacked kernels agree")
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
-def test_a_stack_through_the_kernels_is_each_model_through_the_blocks():
-    environment = dict(os.environ)
-    if not torch.cuda.is_available():
-        environment["TRITON_INTERPRET"] = "1"
-    done = subprocess.run([sys.executable, "-c", CHECK], env=environment, capture_output=True, text=True, timeout=300)
-    assert "stacked kernels agree" in done.stdout, done.stderr[-3000:]
+def test_a_stack_through_the_kernels_is_each_model_through_the_blocks(in_triton):
+    in_triton(CHECK)

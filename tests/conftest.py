@@ -1,0 +1,28 @@
+"""What tests of several folders share."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def in_triton() -> Callable[[str], None]:
+    """Runs a script whose kernels are Triton's: on CUDA, or in Triton's interpreter where there is none.
+
+    In a process of its own, for the interpreter must be chosen before Triton is imported.
+    """
+    if find_spec("triton") is None:
+        pytest.skip("Triton is not installed")
+    environment = dict(os.environ) | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
+
+    def run(script: str) -> None:
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-3000:]
+
+    return run
