@@ -1,12 +1,12 @@
 """Milliseconds per training step of the monDEQs, where they go, and how many splitting steps the solves take.
 
     python benchmarks/mondeq_steps.py [--batch 128] [--modes eager captured parts] [--inverses kernel blocks lu]
-        [--precisions high] [--strength 1] [--tune] [--profile] [--out FILE.json]
+        [--precisions high] [--strength 1] [--tune] [--float32] [--profile] [--out FILE.json]
 
 Each row is one model: forward, backward, no optimiser, random images, the median over repeats. `--strength` sets the
 Frobenius norms of A and B: 1 is how training starts, trained models have more and take more steps. The mode `parts`
-times what a step is made of, one by one. A row is a process of its own, eager ones first: a capture that fails spoils
-the process it happens in.
+times what a step is made of, one by one. With `--precisions high` iterates are kept in float16 unless `--float32` is
+said. A row is a process of its own, eager ones first: a capture that fails spoils the process it happens in.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from koopsim.implicit import inverse
+from koopsim.implicit import inverse, monotone
 from koopsim.implicit.monotone import MonDEQ, _largest
 from koopsim.implicit.splitting import Projection, advance
 from koopsim.nn import count_parameters
@@ -157,6 +157,8 @@ def row(arguments: argparse.Namespace) -> dict:
     (name,), (mode,) = arguments.models, arguments.modes
     (method,), (precision,) = arguments.inverses, arguments.precisions
     torch.set_float32_matmul_precision(precision)
+    if arguments.float32:
+        monotone.COARSE = float("inf")
     if method != "auto":
         inverse._fitting = lambda W: method
     found: dict = {"model": name, "mode": mode, "inverse": method, "precision": precision}
@@ -169,11 +171,11 @@ def row(arguments: argparse.Namespace) -> dict:
             model.operator.log_g.fill_(torch.tensor(arguments.strength).log())
             model.operator.h.fill_(arguments.strength)
     step, x = stepper(model, arguments.batch)
+    storage = model._storage(x)
+    found |= {"stored": str(storage.dtype).removeprefix("torch."), "paired": storage.paired}
     found |= {"parameters": count_parameters(model)}
     found["alpha"] = model.tune_alpha(x) if arguments.tune else float(model.alpha)
     if mode == "parts":
-        storage = model._storage(x)
-        found |= {"stored": str(storage.dtype).removeprefix("torch."), "paired": storage.paired}
         return found | {"parts_ms": parts(model, x, arguments.repeats)}
     step()
     found |= {key: float(value) for key, value in model.diagnostics().items()}
@@ -194,6 +196,7 @@ def measured(arguments: argparse.Namespace, mode: str, name: str, method: str, p
     command = [sys.executable, __file__, "--row", "--models", name, "--modes", mode, "--inverses", method]
     command += ["--precisions", precision, "--batch", str(arguments.batch), "--strength", str(arguments.strength)]
     command += ["--repeats", str(arguments.repeats), *["--tune"][: arguments.tune], *["--profile"][: arguments.profile]]
+    command += ["--float32"][: arguments.float32]
     done = subprocess.run(command, capture_output=True, text=True)
     if arguments.profile:
         print(done.stderr, flush=True)
@@ -212,6 +215,7 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=["high"], choices=["highest", "high"], help="high: TF32")
     parser.add_argument("--strength", type=float, default=1.0)
     parser.add_argument("--tune", action="store_true", help="tune alpha first")
+    parser.add_argument("--float32", action="store_true", help="never keep iterates in float16")
     parser.add_argument("--profile", action="store_true", help="and which kernels take the time")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--row", action="store_true", help="one row, in this process")

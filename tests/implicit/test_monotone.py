@@ -311,6 +311,7 @@ def test_float16_solves_as_float32_does_whatever_the_scale(kind, scale, monkeypa
     model = model_of(kind, alpha=0.5, tol=2 * monotone.COARSE).float()
     x = scale * images(model).float()
     with torch.no_grad():
+        assert model.U.bias is not None
         model.U.bias.mul_(scale)
     rounded = copy.deepcopy(model)
     monkeypatch.setattr(rounded, "_storage", lambda like: HALVES[kind])

@@ -1,12 +1,6 @@
 """The Triton kernels of a monDEQ against their readable twins, through Triton's interpreter or on CUDA."""
 
-import os
-import subprocess
-import sys
-from importlib.util import find_spec
-
 import pytest
-import torch
 
 PREPARE = """
 import torch
@@ -101,12 +95,6 @@ for tiers, storage in (((9,), Storage(torch.float32)), ((9,), Storage(torch.floa
 """
 
 
-@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("check", [INVERSES, STEPS, MODEL], ids=["inverses", "steps", "model"])
-def test_kernels_are_their_twins(check):
-    environment = dict(os.environ)
-    if not torch.cuda.is_available():
-        environment["TRITON_INTERPRET"] = "1"
-    code = PREPARE + check + '\nprint("kernels agree")'
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
-    assert "kernels agree" in done.stdout, done.stderr[-3000:]
+def test_kernels_are_their_twins(check, in_triton):
+    in_triton(PREPARE + check)

@@ -14,8 +14,12 @@ and one product with a table of waves makes the symbol, in its real form [[Re, -
 States are (rows, columns, channels, batch), the batch last. Then both halves of the Fourier transform, and the
 symbols too, are products with a matrix from the left: real arithmetic throughout and no transposes between them.
 For images of some 34 x 34 pixels that is worth more than the fewer operations of a fast Fourier transform: there and
-back takes 0.6 of its time on one CPU core, at 17 x 17 a seventh. A GPU has arithmetic to spare and waits for memory:
-there both halves are one product with one matrix, as long as the image is small (`AT_ONCE`).
+back takes 0.6 of its time on one CPU core, at 17 x 17 a seventh. A GPU has arithmetic to spare in float16 and waits for
+memory: there both halves are one product with one matrix, as long as the image is small (`AT_ONCE`).
+
+Even frequencies see only the sum of the image's upper and lower half, odd ones only the difference. A state that is
+already these two, over sqrt 2, is called paired; where there are as many of the one as of the other, its transform is
+two products with matrices of half the size. So even row frequencies come first.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-AT_ONCE = {torch.float16: 1300, torch.float32: 400}  # pixels up to which, on CUDA, a transform is one product
+AT_ONCE = 1300  # pixels up to which a transform of float16 on CUDA is one product
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,11 @@ class Grid:
         """Half of them: a real image has the other half's conjugates."""
         return (self.rows // 2 + 1) * self.columns
 
+    @property
+    def pairs(self) -> bool:
+        """Whether there are as many even row frequencies as odd ones."""
+        return self.rows % 4 == 2
+
     def fold(self, image: Tensor) -> Tensor:
         """(height, width, C, B) -> (rows, columns, phases^2 C, B)"""
         p, (C, B) = self.phases, image.shape[2:]
@@ -68,16 +77,16 @@ class Grid:
         patches = state.reshape(self.rows, self.columns, p, p, C // p**2, B).transpose(1, 2)
         return patches.reshape(self.height, self.width, C // p**2, B)
 
-    def transform(self, state: Tensor) -> Tensor:
-        """(rows, columns, C, B) -> (frequencies, 2 C, B): real parts above imaginary parts. Unitary."""
-        return self._spectrum(state, doubled=False)
+    def transform(self, state: Tensor, paired: bool = False) -> Tensor:
+        """(rows, columns, C, B), maybe paired -> (frequencies, 2 C, B): real parts above imaginary parts. Unitary."""
+        return self._spectrum(state, False, paired)
 
-    def inverse(self, spectrum: Tensor) -> Tensor:
-        """(frequencies, 2 C, B) -> (rows, columns, C, B): the inverse of `transform`."""
+    def inverse(self, spectrum: Tensor, paired: bool = False) -> Tensor:
+        """(frequencies, 2 C, B) -> (rows, columns, C, B), maybe paired: the inverse of `transform`."""
         C, B = spectrum.shape[1] // 2, spectrum.shape[2]
-        if self._at_once(spectrum):
-            back = _whole(self.rows, self.columns, spectrum.dtype, spectrum.device)[1].mT
-            return (back @ spectrum.reshape(-1, C * B)).view(self.rows, self.columns, C, B)
+        if paired or self._at_once(spectrum):
+            back = _whole(self.rows, self.columns, paired, spectrum.dtype, spectrum.device)[1].mT
+            return torch.bmm(back, spectrum.reshape(len(back), -1, C * B)).view(self.rows, self.columns, C, B)
         _, last, second = _fourier(self.rows, self.columns, spectrum.dtype, spectrum.device)
         whole = spectrum.reshape(-1, 2 * self.columns, C * B)
         half = torch.bmm(second.mT.expand(whole.shape[0], -1, -1), whole)
@@ -85,20 +94,21 @@ class Grid:
 
     def inverse_transposed(self, state: Tensor) -> Tensor:
         """The transpose of `inverse`: the transform, but frequencies that stand for two count twice."""
-        return self._spectrum(state, doubled=True)
+        return self._spectrum(state, True, False)
 
-    def _spectrum(self, state: Tensor, doubled: bool) -> Tensor:
+    def _spectrum(self, state: Tensor, doubled: bool, paired: bool) -> Tensor:
         C, B = state.shape[2:]
-        if self._at_once(state):
-            table = _whole(self.rows, self.columns, state.dtype, state.device)[doubled]
-            return (table @ state.reshape(-1, C * B)).view(self.frequencies, 2 * C, B)
-        *first, second = _fourier(self.rows, self.columns, state.dtype, state.device)
-        half = (first[doubled] @ state.reshape(self.rows, -1)).view(-1, 2 * self.columns, C * B)
-        whole = torch.bmm(second.expand(half.shape[0], -1, -1), half)
+        if paired or self._at_once(state):
+            table = _whole(self.rows, self.columns, paired, state.dtype, state.device)[doubled]
+            whole = torch.bmm(table, state.reshape(len(table), -1, C * B))
+        else:
+            *first, second = _fourier(self.rows, self.columns, state.dtype, state.device)
+            half = (first[doubled] @ state.reshape(self.rows, -1)).view(-1, 2 * self.columns, C * B)
+            whole = torch.bmm(second.expand(half.shape[0], -1, -1), half)
         return whole.view(self.frequencies, 2 * C, B)
 
     def _at_once(self, values: Tensor) -> bool:
-        return values.is_cuda and self.rows * self.columns <= AT_ONCE.get(values.dtype, 0)
+        return values.is_cuda and values.dtype == torch.float16 and self.rows * self.columns <= AT_ONCE
 
     def fold_stencil(self, stencil: Tensor, strided: bool = False) -> Tensor:
         """(k^2, C_out, C_in) -> (k'^2, phases^2 C_out, phases^2 C_in): the same convolution of folded images.
@@ -141,6 +151,12 @@ def widen(stencil: Tensor, size: int) -> Tensor:
     return square.flatten(0, 1)
 
 
+def pair(state: Tensor) -> Tensor:
+    """Upper and lower half of (D, B) -> sum and difference, over sqrt 2; its own inverse."""
+    upper, lower = state.chunk(2)
+    return torch.cat([upper + lower, upper - lower]) / math.sqrt(2)
+
+
 def gram(stencil: Tensor) -> Tensor:
     """The stencil of K^T K: (k^2, m, n) -> ((2k - 1)^2, n, n)"""
     taps, m, n = stencil.shape
@@ -155,14 +171,20 @@ def gram(stencil: Tensor) -> Tensor:
 
 
 def _aligned(table: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The table on its device, its rows a multiple of 32 bytes apart: tensor cores read it faster so."""
-    width = table.shape[1]
-    return F.pad(table, (0, -width % 8)).to(device, dtype)[:, :width]
+    """The table on its device, its rows a multiple of 8 entries apart: tensor cores read it faster so."""
+    width = table.shape[-1]
+    return F.pad(table, (0, -width % 8)).to(device, dtype)[..., :width]
+
+
+def _row_frequencies(rows: int) -> Tensor:
+    """Half of them, the even ones first."""
+    k = torch.arange(rows // 2 + 1, dtype=torch.float64)
+    return torch.cat([k[::2], k[1::2]])
 
 
 def _tables(rows: int, columns: int) -> tuple[Tensor, Tensor, Tensor]:
     """Along rows (half of the frequencies), the same for the way back, and along columns; real, unitary, float64."""
-    k, h = torch.arange(rows // 2 + 1, dtype=torch.float64), torch.arange(rows, dtype=torch.float64)
+    k, h = _row_frequencies(rows), torch.arange(rows, dtype=torch.float64)
     angle = 2 * math.pi / rows * torch.outer(k, h)
     first = torch.stack([angle.cos(), -angle.sin()], dim=1).flatten(0, 1) / math.sqrt(rows)  # ((k, re | im), h)
     own_conjugate = (k == 0) | (2 * k == rows)
@@ -181,25 +203,26 @@ def _fourier(rows: int, columns: int, dtype: torch.dtype, device: torch.device) 
 
 
 @functools.cache
-def _whole(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
-    """Both halves in one matrix, ((frequency, re | im), pixel): there, and the transpose of back."""
+def _whole(rows: int, columns: int, paired: bool, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
+    """Both halves in one matrix, (1, (frequency, re | im), pixel): there, and the transpose of back. If paired, two."""
     with torch.inference_mode(False), torch.no_grad():
         *ways, second = _tables(rows, columns)
         halves = [first.view(-1, 2, rows) for first in ways]
         both = [torch.einsum("wiv,kih->kwhv", second.view(-1, 2, columns), half) for half in halves]
-        return tuple(_aligned(table.reshape(-1, rows * columns), dtype, device) for table in both)
+        both = [table.reshape(1 + paired, -1, rows * columns) for table in both]
+        if paired:
+            both = [math.sqrt(2) * table[:, :, : rows * columns // 2] for table in both]
+        return tuple(_aligned(table, dtype, device) for table in both)
 
 
 @functools.cache
 def _waves(rows: int, columns: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[[cos, -sin], [sin, cos]] of 2 pi k.t / n: ((frequency, re | im), (left | right, tap))."""
     with torch.inference_mode(False), torch.no_grad():
-
-        def turns(length: int, count: int) -> Tensor:  # (k, t)
-            shifts = torch.arange(size, dtype=torch.float64) - size // 2
-            return torch.outer(torch.arange(count, dtype=torch.float64), shifts) / length
-
-        turn = turns(rows, rows // 2 + 1)[:, None, :, None] + turns(columns, columns)[None, :, None, :]
+        shifts = torch.arange(size, dtype=torch.float64) - size // 2
+        along_rows = torch.outer(_row_frequencies(rows), shifts) / rows  # (k, t)
+        along_columns = torch.outer(torch.arange(columns, dtype=torch.float64), shifts) / columns
+        turn = along_rows[:, None, :, None] + along_columns[None, :, None, :]
         angle = 2 * math.pi * turn.reshape(-1, size * size)
         cos, sin = angle.cos(), angle.sin()
         waves = torch.stack([torch.cat([cos, -sin], dim=1), torch.cat([sin, cos], dim=1)], dim=1)

@@ -153,7 +153,7 @@ def _four_tiles(
 
 
 def reflected_resolvent(W: Tensor, a: Tensor | float, dtype: torch.dtype = torch.float32) -> Tensor:
-    """2 (I + a (I - W))^-1 - I: real and imaginary parts (F, 2, n, n), float32 -> real form (F, 2n, 2n), rounded to dtype.
+    """2 (I + a (I - W))^-1 - I: real and imaginary parts (F, 2, n, n), float32 -> real form (F, 2n, 2n) of dtype.
 
     W may be a strided view. The rows of the result are padded in memory to 8 entries, which matrix products like.
     """

@@ -21,23 +21,24 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from koopsim.errors import KoopsimError
-from koopsim.implicit.circular import Grid
+from koopsim.implicit.circular import AT_ONCE
+from koopsim.implicit.ends import inject, pooled
 from koopsim.implicit.gradient import DEQInfo, UnconvergedWarning, _FixedPoint
-from koopsim.implicit.injection import inject
-from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, Tier
+from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, tiers_for
 from koopsim.implicit.solvers import Info, Map, capturing
-from koopsim.implicit.splitting import CHECK_EVERY, Projection, split
+from koopsim.implicit.splitting import CHECK_EVERY, Projection, Storage, split
 
 HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
 LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)  # captured steps
 FIRST_LEVEL = 16
-COARSE = 5e-3  # the smallest tolerance at which float16 will do: its rounding is 5e-4
+COARSE = 2e-3  # the smallest tolerance at which float16 will do: its rounding is 5e-4
 POOL = 4  # of the readout, where there is one tier
 SPLITTINGS = ("peaceman-rachford", "forward-backward")
 
@@ -71,7 +72,7 @@ class MonDEQ(nn.Module):
             raise KoopsimError(f"The splitting is {splitting!r}; expected one of {', '.join(SPLITTINGS)}.")
         self.image, self.connected, self.splitting = image, connected, splitting
         self.first_alpha, self.tune, self.max_steps, self.tol = alpha, tune, max_steps, tol
-        self.operator = MonotoneOperator(_tiers(image, tiers, connected), monotonicity)
+        self.operator = MonotoneOperator(tiers_for(image, tiers, connected), monotonicity)
         self.tiers = self.operator.tiers
         channels, last = image[0], self.tiers[-1]
         if connected:
@@ -181,12 +182,10 @@ class MonDEQ(nn.Module):
 
     def _features(self, z: Tensor) -> Tensor:
         """The last tier, its images pooled where there is no other: (D, B) -> (B, features)."""
-        last = self.tiers[-1]
-        image = z[-last.size :].reshape(last.grid.rows, last.grid.columns, last.depth, -1)
-        if len(self.tiers) == 1 and not self.connected:
-            rows, columns = last.grid.rows // POOL, last.grid.columns // POOL
-            image = image[: rows * POOL, : columns * POOL].unflatten(1, (columns, POOL)).unflatten(0, (rows, POOL))
-            image = image.mean((1, 3))
+        last, one = self.tiers[-1], len(self.tiers) == 1
+        image = (z if one else z[-last.size :]).reshape(last.grid.rows, last.grid.columns, last.depth, -1)
+        if one and not self.connected:
+            image = pooled(image, POOL)
         return image.permute(3, 2, 0, 1).flatten(1)
 
     def _inject(self, x: Tensor) -> Tensor:
@@ -219,13 +218,18 @@ class MonDEQ(nn.Module):
         return torch.cat(parts)
 
     def _step(self, W: Chain) -> Chain:
+        """T, for states stored as `_storage` says."""
         chain = self.operator.reflected if self.splitting == "peaceman-rachford" else self.operator.relaxed
-        return chain(W, self.alpha, self._precision(W.matrices[0]))
+        storage = self._storage(W.matrices[0])
+        return replace(chain(W, self.alpha, storage.dtype), paired=storage.paired)
 
-    def _precision(self, like: Tensor) -> torch.dtype:
-        """What the iterates of a solve are kept in."""
-        coarse = self.tol >= COARSE and torch.get_float32_matmul_precision() != "highest"
-        return torch.float16 if coarse and like.is_cuda and like.dtype == torch.float32 else like.dtype
+    def _storage(self, like: Tensor) -> Storage:
+        """How the iterates of a solve are kept."""
+        grid, coarse = self.tiers[0].grid, self.tol >= COARSE and torch.get_float32_matmul_precision() != "highest"
+        if not (coarse and like.is_cuda and like.dtype == torch.float32):
+            return Storage(like.dtype)
+        small = grid.rows * grid.columns <= AT_ONCE
+        return Storage(torch.float16, paired=len(self.tiers) == 1 and grid.pairs and small)
 
     def _dual(self, W: Chain, q: Tensor, z: Tensor) -> Tensor:
         """v with P(v) = z and T s(v) + c = v, were z the equilibrium: (1 - a) z + a (W z + q)."""
@@ -259,7 +263,7 @@ class MonDEQ(nn.Module):
             tol=self.tol,
             check_every=check_every,
             v0=None if v0 is None else v0 / size,
-            dtype=self._precision(q),
+            storage=self._storage(q),
         )
         return z * size, info
 
@@ -285,20 +289,3 @@ class MonDEQ(nn.Module):
 def _largest(q: Tensor) -> Tensor:
     """Of each sample the largest magnitude; never so small that a step size over it overflows."""
     return torch.linalg.vector_norm(q, ord=torch.inf, dim=0).clamp_min(2.0**20 * torch.finfo(q.dtype).tiny)
-
-
-def _tiers(image: tuple[int, int, int], channels: tuple[int, ...], connected: bool) -> tuple[Tier, ...]:
-    """The grid of each tier, border included: 34, 18 and 10 pixels wide for images of 32."""
-    if connected:
-        return (Tier(Grid(1, 1), channels[0]),)
-    _, height, width = image
-    part = 2 ** (len(channels) - 1)
-    if height % part or width % part or min(height, width) < 2 * part:
-        raise KoopsimError(
-            f"The image is {height} x {width}; {len(channels)} tiers halve it {len(channels) - 1} times, so its sides "
-            f"must be multiples of {part}, at least {2 * part}. Use fewer tiers, or pad the images."
-        )
-    return tuple(
-        Tier(Grid(height // 2**i + 2, width // 2**i + 2, phases=2 if i + 1 < len(channels) else 1), c)
-        for i, c in enumerate(channels)
-    )

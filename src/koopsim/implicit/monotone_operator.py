@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from koopsim.errors import KoopsimError
 from koopsim.implicit.circular import Grid, gram, stencil_of, transpose, widen
 from koopsim.implicit.inverse import reflected_resolvent
 
@@ -55,19 +56,37 @@ class Tier:
         return self.grid.unfold(s)[1:, 1:]
 
 
+def tiers_for(image: tuple[int, int, int], channels: tuple[int, ...], connected: bool) -> tuple[Tier, ...]:
+    """The grid of each tier of channels, border included: 34, 18 and 10 pixels wide for images of 32."""
+    if connected:
+        return (Tier(Grid(1, 1), channels[0]),)
+    _, height, width = image
+    part = 2 ** (len(channels) - 1)
+    if height % part or width % part or min(height, width) < 2 * part:
+        raise KoopsimError(
+            f"The image is {height} x {width}; {len(channels)} tiers halve it {len(channels) - 1} times, so its sides "
+            f"must be multiples of {part}, at least {2 * part}. Use fewer tiers, or pad the images."
+        )
+    return tuple(
+        Tier(Grid(height // 2**i + 2, width // 2**i + 2, phases=2 if i + 1 < len(channels) else 1), c)
+        for i, c in enumerate(channels)
+    )
+
+
 @dataclass(frozen=True)
 class Chain:
     """A linear map of states, (D, B) -> (D, B), block lower-triangular over tiers: one real matrix a tier."""
 
     tiers: tuple[Tier, ...]
     matrices: tuple[Tensor, ...]  # (frequencies, 2 rows, 2 columns)
+    paired: bool = False  # of one tier: whether the states it maps are
 
     def __call__(self, y: Tensor) -> Tensor:
         said, parts = None, []
         for tier, matrix, part in zip(self.tiers, self.matrices, self._parts(y), strict=True):
             if said is not None:
                 part = torch.cat([part, tier.hear(said)], dim=2)
-            out = tier.grid.inverse(torch.bmm(matrix, tier.grid.transform(part)))
+            out = tier.grid.inverse(torch.bmm(matrix, tier.grid.transform(part, self.paired)), self.paired)
             said = out[:, :, tier.depth :]
             parts.append(out[:, :, : tier.depth].reshape(tier.size, -1))
         return _joined(parts)
@@ -78,7 +97,7 @@ class Chain:
         for tier, matrix, part in reversed(list(zip(self.tiers, self.matrices, self._parts(y), strict=True))):
             if said is not None:
                 part = torch.cat([part, said], dim=2)
-            out = tier.grid.inverse(torch.bmm(matrix.mT, tier.grid.transform(part)))
+            out = tier.grid.inverse(torch.bmm(matrix.mT, tier.grid.transform(part, self.paired)), self.paired)
             said = tier.answer(out[:, :, tier.depth :]) if out.shape[2] > tier.depth else None
             parts.append(out[:, :, : tier.depth].reshape(tier.size, -1))
         return _joined(parts[::-1])
@@ -115,11 +134,14 @@ class _Unseen(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
-        matrix, spectrum = ctx.saved_tensors
-        u = ctx.grid.inverse_transposed(grads[0])
-        to_matrix = torch.bmm(u, spectrum.mT) if ctx.needs_input_grad[0] else None
-        to_spectrum = torch.bmm(matrix.mT, u) if ctx.needs_input_grad[1] else None
-        return to_matrix, to_spectrum, grads[0], None
+        (matrix, spectrum), (g, *_) = ctx.saved_tensors, grads
+        to_matrix = to_spectrum = None
+        if any(ctx.needs_input_grad[:2]):
+            with torch.autocast(g.device.type, enabled=False):
+                u = ctx.grid.inverse_transposed(g)
+                to_matrix = torch.bmm(u, spectrum.mT) if ctx.needs_input_grad[0] else None
+                to_spectrum = torch.bmm(matrix.mT, u) if ctx.needs_input_grad[1] else None
+        return to_matrix, to_spectrum, g, None
 
 
 def _joined(parts: list[Tensor]) -> Tensor:

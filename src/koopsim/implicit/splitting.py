@@ -9,8 +9,8 @@ Both methods alternate an affine map and something cheap. With c = a q,
 
 and z = P(v). (Ryu & Boyd, 2016, for the methods; Winston & Kolter, NeurIPS 2020, for networks.) With
 sym(I - W) >= m I the first converges for a < 2 m / ||I - W||^2, the second for every a > 0. What T is given is called w
-below: P(v), or 2 P(v) - v + c = 2 P(v) - t where v = t + c. The state is (D, B), a column a sample; w and t may be kept
-in fewer bits than the rest.
+below: P(v), or 2 P(v) - v + c = 2 P(v) - t where v = t + c. The state is (D, B), a column a sample; T has a say in how
+its w and t are stored.
 
 The loop can be captured in a CUDA graph, where it runs all `max_steps` and asks the host nothing. Residuals are
 looked at every `check_every` steps only: a look reads the state of a step earlier too. A captured loop looks at each of
@@ -25,6 +25,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from koopsim.implicit.circular import pair
 from koopsim.implicit.solvers import EPS, Info, Map, capturing
 
 CHECK_EVERY = 2
@@ -42,20 +43,36 @@ class Projection:
         return (torch.relu(v) if self.rectify else v) * self.keep
 
 
-def advance(
-    t: Tensor, c: Tensor, P: Projection, reflect: bool, dtype: torch.dtype, before: Tensor | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """v = t + c -> P(v), or 2 P(v) - t, rounded to dtype; with a `before` of t also (2, B): what moved, and the size.
+@dataclass(frozen=True)
+class Storage:
+    """How the states that T maps are kept: rounded to `dtype`, and `paired` (`circular.py`) or as pixels."""
 
-    These are || z - z_before ||^2 and || z ||^2. On CUDA one kernel (`splitting_kernels.py`); this is its readable twin.
+    dtype: torch.dtype
+    paired: bool = False
+
+    def put(self, state: Tensor) -> Tensor:
+        return (pair(state) if self.paired else state).to(self.dtype)
+
+    def get(self, kept: Tensor, dtype: torch.dtype) -> Tensor:
+        return pair(kept.to(dtype)) if self.paired else kept.to(dtype)
+
+
+def advance(
+    t: Tensor, c: Tensor, P: Projection, storage: Storage, reflect: bool, end: bool, before: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """t -> w, both as stored, or at the `end` -> z; with the t of a step earlier also (2, B): what moved, and the size.
+
+    These are || z - z_before ||^2 and || z ||^2. On CUDA it is one kernel (`splitting_kernels.py`); this is its twin.
     """
     if t.is_cuda and c.dtype == torch.float32 and find_spec("triton") is not None:
         from koopsim.implicit import splitting_kernels
 
-        return splitting_kernels.advance(t, c, P.keep, P.rectify, reflect, dtype, before)
-    z = P(t + c)
-    sums = None if before is None else torch.stack([(z - P(before + c)).square().sum(0), z.square().sum(0)])
-    return (2 * z - t if reflect else z).to(dtype), sums
+        return splitting_kernels.advance(t, c, P.keep, storage.dtype, storage.paired, P.rectify, reflect, end, before)
+    t = storage.get(t, c.dtype)
+    z, sums = P(t + c), None
+    if before is not None:
+        sums = torch.stack([(z - P(storage.get(before, c.dtype) + c)).square().sum(0), z.square().sum(0)])
+    return z if end else storage.put(2 * z - t if reflect else z), sums
 
 
 @torch.no_grad()
@@ -69,32 +86,40 @@ def split(
     tol: float,
     check_every: int = CHECK_EVERY,
     v0: Tensor | None = None,
-    dtype: torch.dtype | None = None,
+    storage: Storage | None = None,
 ) -> tuple[Tensor, Info]:
     """(z, how it went) of the iteration above begun at v0, or at v = c, where it would end were W zero: (D, B).
 
     A sample's residual is || z - z_before || / || z ||. All samples go on until each is below `tol`; a sample's
-    `steps`, one T each, are those after which it was first seen to be. T maps states of `dtype`, or of c's.
+    `steps`, one T each, are those after which it was first seen to be. T maps states as stored.
     """
-    c, dtype = c.contiguous(), dtype or c.dtype
-    t = torch.zeros_like(c, dtype=dtype) if v0 is None else (v0 - c).to(dtype)
-    looks: list[tuple[int, Tensor]] = []  # (step, residuals)
+    c, storage = c.contiguous(), storage or Storage(c.dtype)
+    t = torch.zeros_like(c, dtype=storage.dtype) if v0 is None else storage.put(v0 - c)
+    looked: list[int] = []
+    looks: list[Tensor] = []
     captured = capturing()
-    w, _ = advance(t, c, P, reflect, dtype)
+    w, _ = advance(t, c, P, storage, reflect, end=False)
     for k in range(1, max_steps + 1):
         before, t = t, T(w)
         left = max_steps - k
         look = not left or k % check_every == 0 or (captured and left < LAST_LOOKS)
-        w, sums = advance(t, c, P, reflect and left > 0, dtype if left else c.dtype, before if look else None)
+        w, sums = advance(t, c, P, storage, reflect, end=not left, before=before if look else None)
         if sums is None:
             continue
-        change, size = sums.sqrt().unbind()
-        looks.append((k, change / (size + EPS)))
-        if not captured and left and (looks[-1][1] < tol).all():
-            w, _ = advance(t, c, P, False, c.dtype)
+        looked.append(k)
+        looks.append(sums)
+        if not captured and left and (_residuals(sums) < tol).all():
+            w, _ = advance(t, c, P, storage, reflect, end=True)
             break
-    residual = looks[-1][1]
-    steps = torch.full_like(residual, max_steps, dtype=torch.int64)
-    for k, then in reversed(looks):
-        steps = torch.where(then < tol, k, steps)  # false for nan
-    return w, Info(steps, residual, residual < tol)
+    residuals = _residuals(torch.stack(looks, dim=1))
+    below = residuals < tol  # false for nan
+    steps = torch.full_like(residuals[-1], max_steps, dtype=torch.int64)
+    for k, then in reversed(list(zip(looked, below.unbind(), strict=True))):
+        steps = torch.where(then, k, steps)
+    return w, Info(steps, residuals[-1], below[-1])
+
+
+def _residuals(sums: Tensor) -> Tensor:
+    """(2, ...) -> (...)"""
+    change, size = sums.sqrt().unbind()
+    return change / (size + EPS)
