@@ -19,6 +19,7 @@ for rows, width in [(200, 32), (37, 11), (1000, 48)]:
         torch.testing.assert_close(a, c, rtol=1e-5, atol=1e-4)
 
 # the interpreter cuts where a GPU rounds
+assert bias_relu(torch.full((8, 4), torch.nan, device=device), torch.zeros(4, device=device)).isnan().all()
 short = bias_relu(x.bfloat16(), b)
 assert short.dtype == torch.bfloat16
 torch.testing.assert_close(short.float(), F.relu(x.bfloat16().float() + b), rtol=2**-7, atol=0)

@@ -30,6 +30,9 @@ for batch, image, channels in [(3, (3, 8, 12), 6), (2, (1, 16, 8), 11)]:
     slow_grads = torch.autograd.grad((slow * weights).sum(), [x, *twin.parameters()])
     for a, b in zip(fast_grads, slow_grads):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=3e-5 * max(1.0, float(b.abs().max())))
+with torch.no_grad():
+    vgg.stages[0].weight[0, 0, 0, 0] = torch.nan
+assert vgg.fused_map(x, torch.float32).isnan().all(), "a network that has diverged must not look alive"
 """
 
 

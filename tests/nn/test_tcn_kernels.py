@@ -25,6 +25,9 @@ for batch, length, levels, channels, kernel, inputs in cases:
         wanted, torch.autograd.grad((fast * weights).sum(), wanted), torch.autograd.grad((slow * weights).sum(), wanted)
     ):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-5 * max(1.0, float(b.abs().max())))
+with torch.no_grad():
+    tcn.blocks[1].first.bias[0] = torch.nan
+assert tcn.stacked(rows).isnan().any(), "a network that has diverged must not look alive"
 """
 
 

@@ -32,7 +32,8 @@ def _forward(x, b, y, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.c
     here = (model * rows + r)[:, None] * WIDTH + c[None, :]
     bias = tl.load(b + model * WIDTH + c, mask=c < WIDTH, other=0.0)
     value = tl.load(x + here, mask=inside, other=0.0).to(tl.float32) + bias[None, :]
-    tl.store(y + here, tl.maximum(value, 0.0).to(y.dtype.element_ty), mask=inside)
+    value = tl.where(value < 0, 0.0, value)  # as in PyTorch a nan stays one, which a maximum would not
+    tl.store(y + here, value.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit

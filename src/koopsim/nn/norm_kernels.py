@@ -78,7 +78,8 @@ def _statistics(
     """
     c = tl.program_id(0)
     mean = _sum_of_parts(sums, c, PARTS, ALL) / rows
-    var = tl.maximum(_sum_of_parts(sums, P + c, PARTS, ALL) / rows - mean * mean, 0.0)
+    var = _sum_of_parts(sums, P + c, PARTS, ALL) / rows - mean * mean
+    var = tl.where(var < 0, 0.0, var)  # not a maximum, here and below: a nan must stay one, as in PyTorch
     rstd = 1.0 / tl.sqrt(var + eps)
     real = c < C
     scale = tl.load(gamma + c, mask=real, other=0.0) * rstd
@@ -127,7 +128,8 @@ def _forward(
     else:
         z = _tile(x, r, c, rows, P).to(tl.float32) * scale + shift
     inside = (r < rows)[:, None] & (c < P)[None, :]
-    tl.store(y + r[:, None] * P + c[None, :], tl.maximum(z, 0.0).to(y.dtype.element_ty), mask=inside)
+    z = tl.where(z < 0, 0.0, z)
+    tl.store(y + r[:, None] * P + c[None, :], z.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit

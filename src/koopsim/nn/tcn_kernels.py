@@ -45,10 +45,12 @@ def _layer_forward(
         x = tl.load(h + here - back * C, mask=inside & (t >= back)[:, None], other=0.0)
         w_k = tl.load(w + c[:, None] * (K * C) + k * C + c[None, :], mask=weight, other=0.0)  # (out, in)
         total += tl.dot(x, tl.trans(w_k), input_precision="ieee")
-    total = tl.maximum(total + tl.load(b + c, mask=c < C, other=0.0)[None, :], 0.0)
+    total += tl.load(b + c, mask=c < C, other=0.0)[None, :]
+    total = tl.where(total < 0, 0.0, total)  # as in PyTorch a nan stays one, which a maximum would not
     tl.store(a + here, total, mask=inside)
     if HAS_RESIDUAL:
-        total = tl.maximum(total + tl.load(residual + here, mask=inside, other=0.0), 0.0)
+        total += tl.load(residual + here, mask=inside, other=0.0)
+        total = tl.where(total < 0, 0.0, total)
         tl.store(out + here, total, mask=inside)
 
 
