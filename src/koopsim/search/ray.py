@@ -13,6 +13,7 @@ import contextlib
 import functools
 import io
 import json
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -100,7 +101,7 @@ class RaySearch:
         threads = {"env_vars": {"OMP_NUM_THREADS": "1"}}  # a trial is small: a second thread costs more than it brings
         try:
             if self.cluster.address:
-                ray.init(self.cluster.address, runtime_env=threads, log_to_driver=False, logging_level="ERROR")
+                ray.init(self.cluster.address, runtime_env=threads, log_to_driver=False, logging_level=logging.ERROR)
             else:
                 ray.init(
                     "local",  # a new one, even where another is running or left its address behind
@@ -108,7 +109,7 @@ class RaySearch:
                     include_dashboard=False,
                     object_store_memory=OBJECT_STORE,
                     log_to_driver=False,
-                    logging_level="ERROR",
+                    logging_level=logging.ERROR,
                 )
         except (ConnectionError, RuntimeError, ValueError) as error:
             first = (str(error).splitlines() or [""])[0]
