@@ -35,8 +35,7 @@ def over_horizons(setting: Setting) -> Curve:
     seconds: dict[str, tuple[float | None, ...]] = {}
     for name, steppings in (("copy/sim-single", sim), ("copy/deq", deq)):
         if steppings:
-            makers = {T: stepping.maker(setting, setting.capture) for T, stepping in steppings.items()}
-            seconds[name] = tuple(alone(makers[T], setting) if T in makers else None for T in horizons)
+            seconds[name] = tuple(stepped(steppings[T], setting) if T in steppings else None for T in horizons)
     floors = tuple(_floor(sim[T], setting) for T in horizons)
     return Curve("T", "train step, copy memory, batch 1", horizons, seconds, floors)
 
@@ -46,7 +45,7 @@ def over_lifted(setting: Setting) -> Curve:
     found, floors = [], []
     for N in setting.sizes.growth_lifted:
         stepping = points_stepping(N, setting)
-        found.append(alone(stepping.maker(setting, setting.capture), setting))
+        found.append(stepped(stepping, setting))
         floors.append(_floor(stepping, setting))
     work = f"train step, {setting.sizes.points:,} points"
     return Curve("N", work, setting.sizes.growth_lifted, {"SIM": tuple(found)}, tuple(floors))
@@ -80,14 +79,19 @@ def over_trials(setting: Setting) -> Curve:
 
 
 def by_member(counts: Sequence[int], maker: Callable[[int], Maker], setting: Setting) -> tuple[float | None, ...]:
-    times = [alone(maker(count), setting) for count in counts]
+    times = [alone(maker(count), setting, steps_of(setting)) for count in counts]
     return tuple(None if t is None else t / count for t, count in zip(times, counts, strict=True))
 
 
-def alone(maker: Maker, setting: Setting) -> float | None:
-    """Seconds a step; None where it does not fit into memory."""
+def stepped(stepping: Stepping, setting: Setting) -> float | None:
+    """Seconds a step of its trainer."""
+    return alone(stepping.maker(setting, setting.capture), setting, stepping.steps)
+
+
+def alone(maker: Maker, setting: Setting, steps: int) -> float | None:
+    """Seconds a step of a work of so many; None where it does not fit into memory."""
     try:
-        return measure({"": maker}, setting.device, 3, {"": steps_of(setting)})[""].seconds
+        return measure({"": maker}, setting.device, 3, {"": steps})[""].seconds
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return None

@@ -22,6 +22,7 @@ from koopsim.tasks import CopyMemory
 from koopsim.train import Trainer
 
 CUDA_STEPS = 16  # in a turn, so that the host is not measured
+SOLVER_STEPS = 4  # of a model with a solver: each takes as long as many of another's
 
 
 @dataclass
@@ -63,20 +64,21 @@ class Stepping:
         return train_demand(self.model, self.loss, self.x[: self.batch], self.y[: self.batch])
 
 
-def steps_of(setting: Setting) -> int:
-    return CUDA_STEPS if setting.capture else 1
+def steps_of(setting: Setting, model: nn.Module | None = None) -> int:
+    """How many steps a turn has."""
+    return 1 if not setting.capture else SOLVER_STEPS if hasattr(model, "diagnostics") else CUDA_STEPS
 
 
 def copy_stepping(model: nn.Module, setting: Setting, batch: int, horizon: int) -> Stepping:
     """Steps on copy memory."""
-    config = CopyMemoryConfig(horizon=horizon, train=batch * steps_of(setting), valid=1, test=1)
+    config = CopyMemoryConfig(horizon=horizon, train=batch * steps_of(setting, model), valid=1, test=1)
     task = CopyMemory(config, setting.device)
     return Stepping(model, task.loss, *task.split("train"), batch)
 
 
 def image_stepping(model: nn.Module, setting: Setting, batch: int, image: tuple[int, int, int]) -> Stepping:
     """Steps on random images of ten classes."""
-    count = batch * steps_of(setting)
+    count = batch * steps_of(setting, model)
     x = torch.randn(count, *image, device=setting.device)
     return Stepping(model, F.cross_entropy, x, torch.randint(0, 10, (count,), device=setting.device), batch)
 
