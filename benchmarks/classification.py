@@ -28,6 +28,7 @@ from koopsim.train import prepare, train
 from koopsim.train.state import keep_model_only
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+ROUND = 4  # steps a trial queues before it is the next one's turn: more would fill the queue, and none would overlap
 
 
 # ---------------------------------------------------------------- search
@@ -70,11 +71,16 @@ class Trial:
                 self.trainer.graph(len(self.trainer.x) % self.trainer.size)
         self.figures: dict[str, float] = {}
 
-    def epoch(self, epoch: int) -> None:
-        """Queue a whole epoch; the host goes on to the next trial while the device works."""
+    def start(self, epoch: int) -> None:
         with torch.cuda.stream(self.stream):
             self.trainer.start_epoch(epoch)
-            self.trainer.run(0, self.trainer.steps_per_epoch)
+
+    def steps(self, first: int) -> None:
+        """Queue a few steps; the host goes on to the next trial while the device works."""
+        last = min(first + ROUND, self.trainer.steps_per_epoch)
+        if first < last:
+            with torch.cuda.stream(self.stream):
+                self.trainer.run(first, last)
 
     def judge(self) -> None:
         with torch.cuda.stream(self.stream):
@@ -91,9 +97,12 @@ def search(arguments: argparse.Namespace) -> None:
             break
         trials = [Trial(run, task) for run in runs[start : start + arguments.at_once]]
         for epoch in range(max(t.run.recipe.epochs for t in trials)):
-            for trial in trials:
-                if epoch < trial.run.recipe.epochs:
-                    trial.epoch(epoch)
+            going = [trial for trial in trials if epoch < trial.run.recipe.epochs]
+            for trial in going:
+                trial.start(epoch)
+            for first in range(0, max(trial.trainer.steps_per_epoch for trial in going), ROUND):
+                for trial in going:
+                    trial.steps(first)
         for trial in trials:
             trial.judge()
             print(f"{time.monotonic() - began:6.1f} s  {label(trial.run)}  {rounded(trial.figures)}", flush=True)
