@@ -52,6 +52,7 @@ def broken(change):
         (lambda d: d["recipe"].update(schedule="sometimes"), "expected one of"),
         (lambda d: d.update(task=3), "expected an object"),
         (lambda d: d["recipe"].update(epochs=True), "expected int"),
+        (lambda d: d.update(precision="fp16"), "which is for pictures; use bf16 or tf32"),
     ],
 )
 def test_a_broken_configuration_is_refused_by_name(change, says):

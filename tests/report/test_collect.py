@@ -165,6 +165,34 @@ def test_benchmarks_are_measurements(tmp_path):
     assert "&lt;b&gt;" in page
 
 
+def compared(ours="SIM", seconds=0.002):
+    sides = {"ours": {"name": ours, "seconds": seconds}, "other": {"name": "monDEQ", "seconds": 0.01}}
+    return {"comparisons": [{"row": "train", "work": "train step", "ratio": 5.0, **sides}], "environment": {}}
+
+
+def test_what_bench_wrote_is_shown_and_broken_ones_are_named(tmp_path):
+    write(tmp_path, "bench.json", compared("SIM <b>"))
+    write(tmp_path, "cut.json", {"comparisons": [{"ours": {"name": "SIM"}}], "environment": {}})
+    write(tmp_path, "slow.json", compared(seconds="long"))
+    found = find([tmp_path])
+    assert [m.name for m in found.measurements] == ["bench"]
+    row = found.measurements[0].rows[0]
+    assert (row["ms"], row["other's ms"], row["times"]) == (2.0, 10.0, 5.0)
+    assert sorted(line.split(":")[0].rsplit("/", 1)[1] for line in found.skipped) == ["cut.json", "slow.json"]
+    assert "SIM &lt;b&gt;" in compose(found).page()
+
+
+def test_a_measurement_that_also_has_trials_is_no_search(tmp_path):
+    """Its rows are shown; a whole configuration among their values is for the file."""
+    rows = [{"seed": 0, "seconds": 1.5, "run": {"kind": "Run"}}]
+    write(tmp_path, "race.json", {"rows": rows, "trials": [{"accuracy": 0.8}], "environment": {}})
+    found = find([tmp_path])
+    assert (len(found.measurements), found.searches, found.skipped) == (1, [], [])
+    page = compose(found).page()
+    assert "<th>seconds</th>" in page
+    assert ">run</th>" not in page
+
+
 def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(KoopsimError, match="no file or folder"):
         find([tmp_path / "nowhere"])
