@@ -288,6 +288,6 @@ class NormReluPool(torch.autograd.Function):
         return dx, totals[1, : ctx.channels], totals[0, : ctx.channels], None, None
 
 
-def _map_shape(W: int, P: int, pool: bool) -> dict[str, int]:
+def _map_shape(W: int, P: int, pool: bool) -> dict[str, Any]:
     """What a map is compiled for. Without the pooling a tile has more rows, to read the channels' tables less often."""
     return {"W": W, "POOL": pool, "P": P, "BLOCK": triton.next_power_of_2(P), "R": ROWS if pool else 4 * ROWS}

@@ -218,7 +218,7 @@ def _dense(weights: Iterable[Tensor]) -> list[Tensor]:
     return [w if w[0].is_contiguous() else w.contiguous() for w in weights]
 
 
-def _shape(weights: list[Tensor]) -> dict[str, int]:
+def _shape(weights: list[Tensor]) -> dict[str, Any]:
     (_, K, D), (_, O, H) = weights[0].shape, weights[8].shape
     padded = {f"P{name}": max(16, triton.next_power_of_2(size)) for name, size in (("K", K), ("H", H), ("O", O))}
     return {"D": D, "K": K, "H": H, "O": O, "S": STRIP, "R": ROWS, **padded}

@@ -182,7 +182,7 @@ class TemporalStack(torch.autograd.Function):
         return (out.unflatten(0, (count, -1)), h.unflatten(1, (count, -1)), a.unflatten(1, (count, -1))), (0, 1, 1)
 
 
-def _shape(C: int, K: int) -> dict[str, int]:
+def _shape(C: int, K: int) -> dict[str, Any]:
     return {"C": C, "K": K, "P": max(16, triton.next_power_of_2(C)), "R": ROWS}
 
 

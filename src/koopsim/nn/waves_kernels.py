@@ -77,6 +77,6 @@ class Waves(torch.autograd.Function):
         return cast(Tensor, Waves.apply(p.movedim(in_dims[0], 0), dtype)), 0
 
 
-def _shape(p: Tensor) -> tuple[int, dict[str, int]]:
+def _shape(p: Tensor) -> tuple[int, dict[str, Any]]:
     width = p.shape[-1]
     return p.numel() // width, {"WIDTH": width, "BLOCK": triton.next_power_of_2(width), "TILE": TILE, "num_warps": 8}
