@@ -24,8 +24,6 @@ steps() {  # 2 minutes
   part copy-steps 60 python benchmarks/copy_memory_steps.py --models copy/sim-single copy/sim-two --modes captured \
     --profile --out "$R/copy-steps.json"
   part stack 60 python benchmarks/search_throughput.py --stacks 1 16 64 128 256 --profile --out "$R/search-stack.json"
-  part image-timing 90 python benchmarks/image_regression.py --sets "$PICTURES/natural16" --stages timing \
-    --precisions fp16 bf16 tf32 --out "$R"
   part cifar-speed 40 python benchmarks/classification.py speed --batch 512 64 --profile --out "$R/classification-steps.json"
   part accuracy 90 python benchmarks/time_to_accuracy.py --out "$R/time-to-accuracy.json"
 }
@@ -37,6 +35,8 @@ copy_search() { part search-copy 420 python benchmarks/search_run.py copy/sim-si
   --retrain 1; }  # 4 minutes
 cifar_search() { part search-cifar10 900 python benchmarks/search_run.py cifar10/sim-single --out "$R/searches" \
   --retrain 3; }  # 8 minutes
+image_timing() { part image-timing 90 python benchmarks/image_regression.py --sets "$PICTURES/natural16" --stages timing \
+  --precisions fp16 bf16 tf32 --out "$R"; }  # 1 minute
 table3() {  # 7 minutes
   pictures tancik 120 1; pictures sim-rff 240 24; pictures sim-single 240 16; pictures sim-two 400 16
   part precision 120 python benchmarks/image_regression.py --sets $sets --stages precision --models sim-rff sim-two \
@@ -44,8 +44,10 @@ table3() {  # 7 minutes
 }
 figure4() { part figure4 120 python benchmarks/image_regression.py --sets photographs text --pictures 2 $halving \
   --trials 12 --out "$R/figure4" --draw 0 1 --minutes 2; }
-table2() { part table2 1500 benchmarks/table2.sh "$R" cifar10 svhn mnist; }  # 12 minutes and monDEQ's 10
+table2_mondeq() { MODELS=mondeq part table2-mondeq 900 benchmarks/table2.sh "$R" cifar10 svhn mnist; }  # 6 minutes
+table2_sims() { MODELS=sims part table2-sims 1500 benchmarks/table2.sh "$R" cifar10 svhn mnist; }  # 12 minutes
 
-[ $# -gt 0 ] || set -- steps copy_search cifar_search side_by_side table3 figure4 table2
+[ $# -gt 0 ] || set -- steps copy_search cifar_search side_by_side table2_mondeq \
+  image_timing table3 figure4 table2_sims
 for wanted in "$@"; do "$wanted"; done
 echo "finished $(date +%T)"
