@@ -85,7 +85,7 @@ def main() -> None:
         if arguments.trials:
             space = replace(space, trials=arguments.trials)
         search = Search(name, base, space, arguments.seed, at_once=arguments.at_once, engine=arguments.engine)
-        folder = arguments.out / name.replace("/", "-")
+        folder = arguments.out / name.replace("/", "-").replace(":", "-")
         directory = SearchDirectory(folder)
         if directory.result_file.exists():
             continue

@@ -60,14 +60,10 @@ def beside_others(folder: Path) -> Iterator[Row]:
     for precision in ("float32", "bf16"):
         file = f"bench-{precision}.json"
         for c in read(folder / file).get("comparisons", []):
-            ours, other = c["ours"], c["other"]
-            fused = (
-                c["row"] == "fuse"
-                and "cifar10/sim-single, fused, captured" in ours["name"]
-                and "batch 1" not in c["work"]
-            )
-            answers = c["row"] == "inference" and ours["name"] == "cifar10/sim-single" and "batch 1" not in c["work"]
-            trains = c["row"] == "train" and ours["name"].endswith("sim-single") and precision == "float32"
+            ours, other, many = c["ours"], c["other"], not c["work"].endswith("batch 1")
+            fused = c["row"] == "fuse" and "cifar10/sim-single, fused, captured" in ours["name"] and many
+            answers = c["row"] == "inference" and ours["name"] == "cifar10/sim-single" and precision == "bf16" and many
+            trains = c["row"] == "train" and ours["name"] in ("copy/sim-single", "cifar10/sim-single")
             solver = c["row"] == "solver" and "captured" in ours["name"]
             if fused or answers or trains or solver:
                 notes = [f" ({side['note']})" if side["note"] else "" for side in (ours, other)]

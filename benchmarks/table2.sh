@@ -1,31 +1,31 @@
 #!/bin/bash
-# Table 2 on one GPU: choose on the validation images, then three seeds on all of them, by both recipes; then monDEQ.
+# Table 2 on one GPU: search on the validation images, then three seeds on all of them, by both recipes; then monDEQ.
 #   KOOPSIM_DATA=... [MODELS=sims|mondeq] benchmarks/table2.sh RESULTS [cifar10 svhn mnist]
-# Each data set is begun as soon as KOOPSIM_DATA/NAME.ready is there, so that copying and training may overlap. A part
-# whose result is in RESULTS already is left out, so the script can be given again. On an H200: SIMs about 4 minutes a
-# data set, monDEQ about 2 a row.
+# Where the paper's whole search of CIFAR-10 (h200.sh, cifar_search) found its best trials is where these look: small
+# batches and a rate that drops early. Each data set is begun as soon as KOOPSIM_DATA/NAME.ready is there, so that copying
+# and training may overlap. A part whose result is in RESULTS already is left out, so the script can be given again.
+# On an H200: SIMs about 5 minutes a data set, monDEQ about 2 a row.
 set -u
 R=$1; shift; [ $# -gt 0 ] || set -- cifar10 svhn mnist
 mkdir -p "$R"
-run() { echo "== $*"; timeout 590 python benchmarks/classification.py "$@" 2>&1; }
-search() { [ -e "$R/search-$1.json" ] || run search "${@:2}" --out "$R/search-$1.json"; }
-rows() { [ -e "$R/$1-seed0/result.json" ] || run train "${@:2}" --runs "$R"; }
+run() { echo "== $*"; timeout 590 python "benchmarks/$1" "${@:2}" 2>&1; }
+search() { run search_run.py "$1" --out "$R/searches" --trials "$2" --search "${@:3}"; }
+retrained() { run search_run.py "$1" --out "$R/searches" --trials "$2" --retrain 3 --search "${@:3}"; }
+rows() { [ -e "$R/$1-seed0/result.json" ] || run classification.py train "${@:2}" --runs "$R"; }
 ready() { until [ -e "$KOOPSIM_DATA/$1.ready" ]; do sleep 0.5; done; }
+early=("recipe.batch_size=64,128" "recipe.learning_rate=log 4e-4 6e-3" recipe.schedule=step recipe.step_size=5,10
+  recipe.epochs=20)
 sims() {
-  ready $data
-  search $data-sim-single $data/sim-single --batch 64 128 --lr 7e-4 1.5e-3 3e-3 --schedule step --epochs 20 --drop 0.5
-  search $data-sim-two $data/sim-two --batch 64 --lr 1.5e-3 3e-3 --schedule step --epochs 20 --drop 0.5 \
-    --bandwidth 10 30 100
-  rows $data-sim-single $data/sim-single --from "$R/search-$data-sim-single.json"
-  rows $data-sim-two $data/sim-two --from "$R/search-$data-sim-two.json"
-  search $data-sim-best $data/sim-single:best --batch 256 --lr 5e-3 1e-2 --schedule cosine --epochs 50
-  rows $data-sim-single-best $data/sim-single:best --from "$R/search-$data-sim-best.json" --epochs 200
+  [ $data = cifar10 ] || retrained $data/sim-single 32 "${early[@]}"
+  retrained $data/sim-two 48 "${early[@]}" "model.fourier.bandwidth=log 5 500"
+  search $data/sim-single:best 12 recipe.batch_size=256 "recipe.learning_rate=log 3e-3 2e-2" recipe.schedule=cosine \
+    recipe.step_size=10 recipe.epochs=50 "recipe.weight_decay=log 3e-3 0.1" "recipe.label_smoothing=0,0.05"
+  rows $data-sim-single-best $data/sim-single:best --from "$R/searches/$data-sim-single-best" --epochs 200
 }
 mondeq() {
-  ready $data
   for kind in single multi; do rows $data-mondeq-$kind $data/mondeq-$kind --seeds 0; done
 }
 for models in ${MODELS:-sims mondeq}; do
-  for data in "$@"; do $models; done
+  for data in "$@"; do ready $data; $models; done
 done
 echo finished

@@ -121,8 +121,8 @@ def draw(curves: Sequence[Curve], title: str, file: Path) -> Path:
         axis.set(xscale="log", yscale="log", xlabel=curve.axis, ylabel="milliseconds")
         axis.set_xticks(curve.points, [f"{point:,}" for point in curve.points], fontsize=7, rotation=45)
         axis.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
-        axis.set_title(curve.what, fontsize=8)
-        axis.legend(fontsize=7)
+        axis.set_title(curve.what, fontsize=8, pad=18)
+        axis.legend(fontsize=7, frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 0.99))
         axis.spines[["top", "right"]].set_visible(False)
     figure.savefig(file, dpi=150)
     return file
