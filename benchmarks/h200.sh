@@ -25,6 +25,8 @@ steps() {  # 2 minutes
     --profile --out "$R/copy-steps.json"
   part stack 60 python benchmarks/search_throughput.py --stacks 1 16 64 128 256 --profile --out "$R/search-stack.json"
   part cifar-speed 40 python benchmarks/classification.py speed --batch 512 64 --profile --out "$R/classification-steps.json"
+  part mondeq-speed 60 python benchmarks/classification.py speed --presets cifar10/mondeq-single cifar10/mondeq-multi \
+    --batch 128 --precision tf32 --images 12800 --profile --out "$R/mondeq-steps.json"
   part accuracy 90 python benchmarks/time_to_accuracy.py --out "$R/time-to-accuracy.json"
 }
 side_by_side() {  # 4 minutes

@@ -245,6 +245,7 @@ class ImageRegressionConfig:
     pictures: str = "photographs"  # two photographs of scikit-learn, "text" made here, or a folder of pictures
     size: int = 512  # pictures are cropped to a square of so many pixels
     count: int | None = None  # use only the first so many
+    only: str | None = None  # use only the picture of this name
     seed: int = 0  # of the text pictures
     steps_an_epoch: int = 100  # the batch is full, so a line of metrics every so many steps
     at_once: int | None = None  # pictures trained together; None is as many as memory allows

@@ -49,9 +49,7 @@ def _copy_memory(name: str, model: Model, parameters: int, recipe: Recipe) -> tu
 # benchmarks/classification.py; results/h200 has the trials. Not searched: the best recipes of SVHN and MNIST.
 _PAPER = Recipe(batch_size=64, epochs=20, learning_rate=1.5e-3, schedule="step", step_size=10)
 SIM_RECIPES = {
-    ("cifar10", "single"): replace(
-        _PAPER, batch_size=128, epochs=60, learning_rate=0.0028366266562675473, step_size=5
-    ),
+    ("cifar10", "single"): replace(_PAPER, batch_size=128, epochs=60, learning_rate=0.0028366266562675473, step_size=5),
     ("cifar10", "two"): _PAPER,
     ("svhn", "single"): replace(_PAPER, learning_rate=7.5e-4),
     ("svhn", "two"): replace(_PAPER, learning_rate=7.5e-4),

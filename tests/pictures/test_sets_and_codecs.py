@@ -93,3 +93,18 @@ def test_figures_and_animations_are_written(tmp_path):
     with Image.open(tmp_path / "a.gif") as animation:
         assert animation.n_frames == 3
         assert animation.size == (32, 32)
+
+
+def test_one_picture_of_a_set_is_the_one_of_that_name():
+    text = picture_set("text", 32, count=4)
+    one = picture_set("text", 32, count=4, only="text02")
+    assert one.names == ("text02",)
+    assert np.array_equal(one.values[0], text.values[2])
+    with pytest.raises(KoopsimError, match="Did you mean 'text02'"):
+        picture_set("text", 32, only="texte02")
+
+
+def test_two_files_of_one_stem_are_two_pictures(tmp_path):
+    for name, colour in (("a.png", "red"), ("a.bmp", "blue"), ("b.png", "green")):
+        Image.new("RGB", (8, 8), colour).save(tmp_path / name)
+    assert picture_set(str(tmp_path), 8).names == ("a.bmp", "a.png", "b")

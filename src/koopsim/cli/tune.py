@@ -27,6 +27,7 @@ presets:
 
   koopsim tune copy/sim-single --scale smoke ends in a minute on a laptop.
   koopsim tune PRESET --search learning_rate='log 1e-4 1e-2' batch_size=1,2,5 changes what is searched over.
+  koopsim tune image/sim-rff --per-picture --task.pictures DIR finds each picture's own settings.
   koopsim tune PRESET --backend ray --ray-address auto runs on a Ray cluster (docs/search.md).
   koopsim tune PRESET --help lists every setting.
 """
@@ -51,6 +52,8 @@ class Options:
     """At each rung one in so many goes on."""
     retrain: int = 1
     """Seeds the best configuration is trained again with; 0: not at all."""
+    per_picture: bool = False
+    """Of image regression: a search of its own for every picture, as in the paper; else one setting for all of them."""
     at_once: int | None = None
     """Trials in training at a time; by default as many as suit the backend and the device."""
     engine: Literal["auto", "stacked", "separate"] = "auto"
@@ -124,45 +127,61 @@ def _search(options: Options, run: Run, name: str) -> Any:
 def _tune(options: Options, search: Any) -> int:
     import torch
 
-    from koopsim.cli.progress import TrainingProgress
-    from koopsim.cli.tune_progress import TuneProgress
     from koopsim.search.directory import SearchDirectory
-    from koopsim.search.outcome import conclude
+    from koopsim.search.per_picture import PictureSearches
     from koopsim.tasks import build_task
     from koopsim.train import Stopped, pick_device
 
-    if options.resume:
-        directory = SearchDirectory(options.resume)
-        search = directory.read()
-        if directory.result_file.exists():
-            print(f"{directory.path} is finished; nothing to resume.", file=sys.stderr)
-            return _show(directory.read_result(), directory.path, options.json)
+    resumed = SearchDirectory(options.resume) if options.resume else None
+    each = PictureSearches(options.resume) if options.resume else None
+    if each and each.file.exists():
+        search = each.read()[0]
+    elif resumed:
+        search, each = resumed.read(), None
+        if resumed.result_file.exists():
+            print(f"{resumed.path} is finished; nothing to resume.", file=sys.stderr)
+            return _show(resumed.read_result(), resumed.path, options.json)
     if search.backend == "ray" and find_spec("ray") is None:
         raise KoopsimError("The ray backend needs Ray Tune: pip install 'koopsim[tune]'.")
     device = pick_device(options.device)
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # trials are small: a second thread costs more than it brings
-    task = build_task(search.base.task, device)  # missing data stops here, before anything is written
-    if not options.resume:
-        directory = SearchDirectory.create(
-            options.out or Path("searches") / search.name, search, overwrite=options.overwrite
-        )
-    capture = False if options.eager else None
+    task = None if each else build_task(search.base.task, device)  # missing data stops here, with nothing written
+    out = options.out or Path("searches") / search.name
+    if options.per_picture and not options.resume:
+        each = PictureSearches.create(out, search, list(getattr(task, "names", ())), options.overwrite)
     try:
-        with TuneProgress(search) as progress:
-            backend = _backend(options, search, directory, device, capture, progress, task)
-            trials = backend.run()
-        with TrainingProgress(f"{search.name}, best trial", search.base.recipe.epochs) as progress:
-            result = conclude(
-                search, directory, trials, backend.elapsed, device, options.retrain, capture, progress, task
-            )
+        if each:
+            for own, directory, begun in each.parts():
+                if not begun:
+                    SearchDirectory.create(directory.path, own, overwrite=True)
+                _one(options, own, directory, begun, device, build_task(own.base.task, device))
+            return _show_pictures(each.gather(), each.path, options.json)
+        directory = resumed or SearchDirectory.create(out, search, overwrite=options.overwrite)
+        return _show(_one(options, search, directory, bool(resumed), device, task), directory.path, options.json)
     except Stopped:
-        print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {directory.path}", file=sys.stderr)
+        path = each.path if each else directory.path
+        print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {path}", file=sys.stderr)
         return 130
-    return _show(result, directory.path, options.json)
 
 
-def _backend(options: Options, search: Any, directory: Any, device: Any, capture: Any, listen: Any, task: Any) -> Any:
+def _one(options: Options, search: Any, directory: Any, begun: bool, device: Any, task: Any) -> dict[str, Any]:
+    """One search to its result."""
+    from koopsim.cli.progress import TrainingProgress
+    from koopsim.cli.tune_progress import TuneProgress
+    from koopsim.search.outcome import conclude
+
+    capture = False if options.eager else None
+    with TuneProgress(search) as progress:
+        backend = _backend(options, search, directory, begun, device, capture, progress, task)
+        trials = backend.run()
+    with TrainingProgress(f"{search.name}, best trial", search.base.recipe.epochs) as progress:
+        return conclude(search, directory, trials, backend.elapsed, device, options.retrain, capture, progress, task)
+
+
+def _backend(
+    options: Options, search: Any, directory: Any, begun: bool, device: Any, capture: Any, listen: Any, task: Any
+) -> Any:
     if search.backend == "ray":
         from koopsim.search.ray import Cluster, RaySearch
 
@@ -171,7 +190,7 @@ def _backend(options: Options, search: Any, directory: Any, device: Any, capture
     from koopsim.search.local import LocalSearch
 
     local = LocalSearch(search, directory, device, capture, options.compile, listen, task)
-    if options.resume:
+    if begun:
         local.load()
     return local
 
@@ -193,4 +212,20 @@ def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
         if len(over["values"]) > 1:
             print(f"over {len(over['values'])} seeds: {metric} {over['mean']:.4g} +- {over['std']:.2g}")
     print(f"all of it in {path}: trials.csv, {', '.join(result['pictures'])}")
+    return 0
+
+
+def _show_pictures(result: dict[str, Any], path: Path, as_json: bool) -> int:
+    """A line a picture."""
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return 0
+    judged = [split for split in ("valid", "test") if split in result]
+    for name in result["pictures"]:
+        figures = "  ".join(f"{split} {result[split][f'psnr/{name}']:.2f} dB" for split in judged)
+        values = "  ".join(f"{key.rpartition('.')[2]} {value:.4g}" for key, value in result["settings"][name].items())
+        print(f"{name:<16} {figures}  {values}")
+    means = "  ".join(f"{split} {result[split]['psnr']:.2f} +- {result[split]['psnr_std']:.2f} dB" for split in judged)
+    print(f"{result['name']}  {len(result['pictures'])} pictures in {result['seconds']:.1f} s: {means}")
+    print(f"all of it in {path}: a search a picture, and result.json")
     return 0

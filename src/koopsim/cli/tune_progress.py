@@ -21,6 +21,8 @@ class TuneProgress:
 
     def __init__(self, search: Search):
         self.search, self.console = search, Console(stderr=True)
+        only = getattr(search.base.task, "only", None)
+        self.title = f"{search.name}, {only}" if only else search.name
         self.live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
         self.last, self.first = 0.0, None  # when something was shown; seconds and epochs at the first report heard
 
@@ -59,12 +61,12 @@ class TuneProgress:
         best = ranked(trials, self.search.space)[:1]
         over, metric = sum(t.over for t in trials), self.search.space.metric
         found = f"best {metric} {best[0].last(metric):.4g} (trial {best[0].index})" if best else "no figure yet"
-        return f"{self.search.name}  {over}/{len(trials)} trials  {found}  {_clock(seconds)}, {_clock(left)} left"
+        return f"{self.title}  {over}/{len(trials)} trials  {found}  {_clock(seconds)}, {_clock(left)} left"
 
     def table(self, trials: list[Trial], seconds: float, left: float | None) -> Table:
         space = self.search.space
         over = sum(t.over for t in trials)
-        title = f"{self.search.name}  {over}/{len(trials)} trials  {_clock(seconds)}, about {_clock(left)} left"
+        title = f"{self.title}  {over}/{len(trials)} trials  {_clock(seconds)}, about {_clock(left)} left"
         table = Table(title=title, title_justify="left", box=None)
         table.add_column("trial", justify="right")
         table.add_column(space.metric, justify="right")

@@ -6,14 +6,17 @@ A picture of another size or shape gives its centre square, scaled; one that is 
 """
 
 import string
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from koopsim.errors import KoopsimError
+from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.pictures.read import as_image, read_picture
 
 PHOTOGRAPHS = ("china", "flower")
@@ -33,16 +36,28 @@ class PictureSet:
         return len(self.names)
 
 
-def picture_set(name: str, size: int, count: int | None = None, seed: int = 0) -> PictureSet:
+def picture_set(name: str, size: int, count: int | None = None, seed: int = 0, only: str | None = None) -> PictureSet:
     """The set called "photographs" or "text", or the pictures of the folder `name` in the order of their names."""
+    makers: dict[str, Callable[[], Image.Image]]
     if name == "photographs":
-        pictures = [(n, _photograph(n)) for n in PHOTOGRAPHS[:count]]
+        makers = {n: partial(_photograph, n) for n in PHOTOGRAPHS}
     elif name == "text":
-        pictures = [(f"text{i:02d}", text_picture(size, seed * TEXTS + i)) for i in range(min(count or TEXTS, TEXTS))]
+        makers = {f"text{i:02d}": partial(text_picture, size, seed * TEXTS + i) for i in range(TEXTS)}
     else:
-        pictures = [(f.stem, rgb(read_picture(f).pixels)) for f in _files(Path(name))[:count]]
-    values = np.stack([np.asarray(square(image, size), dtype=np.float32) for _, image in pictures])
-    return PictureSet(tuple(n for n, _ in pictures), values / np.float32(255))
+        files = _files(Path(name))
+        stems = Counter(f.stem for f in files)
+        makers = {f.stem if stems[f.stem] == 1 else f.name: partial(_from_file, f) for f in files}
+    names = list(makers)[:count]
+    if only is not None:
+        if only not in names:
+            raise KoopsimError(f"There is no picture {only!r} in {name!r}." + did_you_mean(only, names))
+        names = [only]
+    values = np.stack([np.asarray(square(makers[n](), size), dtype=np.float32) for n in names])
+    return PictureSet(tuple(names), values / np.float32(255))
+
+
+def _from_file(file: Path) -> Image.Image:
+    return rgb(read_picture(file).pixels)
 
 
 def _files(folder: Path) -> list[Path]:

@@ -72,7 +72,9 @@ def _files(folder: Path) -> list[Path]:
     own = {file for file in folder.rglob("*.json") if file.name not in RUN_FILES and not rays & set(file.parents)}
     searched = {file.parent for file in folder.rglob("search.json")}
     own = {file for file in own if not (file.name == "result.json" and file.parent in searched)}
-    return sorted(own | {where / "search.json" for where in searched})
+    own |= {where / "search.json" for where in searched}
+    sets = {file.parent for file in folder.rglob("pictures.json")}  # of searches per picture: the set's result says it
+    return sorted(file for file in own if not sets & set(file.parents[1:]) and file.name != "pictures.json")
 
 
 def _read(file: Path, found: Findings) -> None:

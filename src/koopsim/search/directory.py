@@ -38,6 +38,25 @@ class Search:
     engine: str = "auto"  # of the local backend: stacked, separate, or whichever suits the model
 
 
+def search_to_dict(search: Search) -> dict[str, Any]:
+    """A search as JSON values."""
+    kept = {key: getattr(search, key) for key in ("seed", "backend", "at_once", "engine")}
+    return {"name": search.name, "run": to_dict(search.base), "space": space_to_dict(search.space), **kept}
+
+
+def search_from_dict(data: dict[str, Any], file: Path) -> Search:
+    """The inverse, of what was read from `file`."""
+    try:
+        base = from_dict(Run, data["run"], str(file))
+        given = data["space"]
+        empty = SearchSpace({}, given["trials"], given["max_t"], given["grace"])
+        space = overridden(empty, base, given, str(file))
+        kept = {key: data[key] for key in ("seed", "backend", "at_once", "engine")}
+        return Search(data["name"], base, space, **kept)
+    except (KeyError, TypeError, ValueError) as error:
+        raise KoopsimError(f"{file} is not a search: {error!r}.") from error
+
+
 class SearchDirectory:
     """The files of one search."""
 
@@ -68,18 +87,7 @@ class SearchDirectory:
         directory.reports_file.unlink(missing_ok=True)
         shutil.rmtree(directory.ray_folder, ignore_errors=True)
         write_json(directory.path / "env.json", environment())
-        write_json(
-            directory.search_file,
-            {
-                "name": search.name,
-                "run": to_dict(search.base),
-                "space": space_to_dict(search.space),
-                "seed": search.seed,
-                "backend": search.backend,
-                "at_once": search.at_once,
-                "engine": search.engine,
-            },
-        )
+        write_json(directory.search_file, search_to_dict(search))
         return directory
 
     def read(self) -> Search:
@@ -88,16 +96,7 @@ class SearchDirectory:
             raise KoopsimError(f"There is no folder {self.path}.")
         if not self.search_file.exists():
             raise KoopsimError(f"{self.path} holds no search: it has no search.json.")
-        data = read_json(self.search_file)
-        try:
-            base = from_dict(Run, data["run"], str(self.search_file))
-            given = data["space"]
-            empty = SearchSpace({}, given["trials"], given["max_t"], given["grace"])
-            space = overridden(empty, base, given, str(self.search_file))
-            keys = ("seed", "backend", "at_once", "engine")
-            return Search(data["name"], base, space, **{key: data[key] for key in keys})
-        except (KeyError, TypeError, ValueError) as error:
-            raise KoopsimError(f"{self.search_file} is not a search: {error!r}.") from error
+        return search_from_dict(read_json(self.search_file), self.search_file)
 
     def write(self, path: Path, data: bytes) -> None:
         """Write a file whole; a full disk leaves the one before, and says how to go on."""

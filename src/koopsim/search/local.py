@@ -2,10 +2,10 @@
 
     groups of trials with equal shapes  ->  slots  ->  an epoch each in turn  ->  ASHA  ->  freed slots to new trials
 
-Trials that differ only in learning rate, schedule, bandwidth or seed share a stack (stack.py); others run beside each
-other (separate.py). The groups take turns, an epoch each, so that halving compares trials of all groups at the same
-age. The order of all this is fixed: a search that was killed at any moment goes on from its last saved state and comes
-to the same verdicts (on a CPU bit for bit).
+Trials that differ only in learning rate, schedule, bandwidth or seed share a stack (stack.py, stacked_pictures.py);
+others run beside each other (separate.py). The groups take turns, an epoch each, so that halving compares trials of all
+groups at the same age. The order of all this is fixed: a search that was killed at any moment goes on from its last
+saved state and comes to the same verdicts (on a CPU bit for bit).
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koopsim.config import Run
+from koopsim.config import ImageRegressionConfig, Run
 from koopsim.errors import KoopsimError
 from koopsim.search.asha import ASHA
 from koopsim.search.directory import Search, SearchDirectory
 from koopsim.search.results import trials_csv
 from koopsim.search.separate import Separate
 from koopsim.search.stack import Stacked, longest, stack_key, stackable
+from koopsim.search.stacked_pictures import StackedPictures, fitting
 from koopsim.search.state import read_state, write_state
 from koopsim.search.trial import Diverged, Listener, Trial, draw_trials, length, settled
-from koopsim.tasks import Task, build_task
+from koopsim.tasks import ImageRegression, Task, build_task
 from koopsim.train.loop import Stopped, _stop_requests
+
+Engine = Stacked | StackedPictures | Separate
 
 CHUNK_SECONDS = 0.25  # how often the host looks up: progress, Ctrl-C
 SAVE_SECONDS = 20.0  # between saved states; a search that ends or is stopped saves too
@@ -41,7 +44,7 @@ class Group:
     def __init__(self, trials: list[int]):
         self.waiting = deque(trials)
         self.slots: list[int | None] = []
-        self.engine: Stacked | Separate | None = None
+        self.engine: Engine | None = None
 
     @property
     def running(self) -> list[tuple[int, int]]:
@@ -124,7 +127,7 @@ class LocalSearch:
         if group.over:
             group.engine = None  # its memory is another's
 
-    def _judge(self, group: Group, engine: Stacked | Separate) -> None:
+    def _judge(self, group: Group, engine: Engine) -> None:
         """Every trial's report in turn, and what becomes of it."""
         space = self.search.space
         for slot, index in group.running:
@@ -219,12 +222,15 @@ class LocalSearch:
                     self.trials[index].status = "waiting"
                 chosen = chosen[: len(chosen) // 2]
 
-    def _engine(self, group: Group, chosen: list[int]) -> Stacked | Separate:
+    def _engine(self, group: Group, chosen: list[int]) -> Engine:
         runs = [self.trials[i].run for i in chosen]
         everyone = [self.trials[i].run for i in (*chosen, *group.waiting)]
         if self._stacks(runs[0]):
             max_t = longest(everyone, self.search.space.max_t)
-            engine = Stacked(runs, self.task, self.device, max_t, self.capture, self.compile)
+            if isinstance(self.task, ImageRegression):
+                engine = StackedPictures(runs, self.task, self.device, max_t, self.capture, self.compile)
+            else:
+                engine = Stacked(runs, self.task, self.device, max_t, self.capture, self.compile)
         else:
             room = max(run.recipe.epochs for run in everyone)
             engine = Separate(runs, self.task, self.device, self.capture, room)
@@ -234,7 +240,8 @@ class LocalSearch:
     def _stacks(self, run: Run) -> bool:
         if self.search.engine == "auto":
             # the small VGG has kernels of its own in bfloat16, which a stack cannot use
-            fused = self.device.type == "cuda" and run.precision == "bf16"
+            pictures = isinstance(run.task, ImageRegressionConfig)
+            fused = self.device.type == "cuda" and run.precision == "bf16" and not pictures
             return stackable(run) and not fused
         if self.search.engine == "stacked" and not stackable(run):
             raise KoopsimError(
@@ -246,7 +253,8 @@ class LocalSearch:
         """How many trials a group may still take: a whole stack, or its share of those side by side."""
         at_once, run = self.search.at_once, self.trials[group.waiting[0]].run
         if self._stacks(run):
-            return at_once or STACK_ON[self.device.type]
+            room = at_once or STACK_ON[self.device.type]
+            return min(room, fitting(run, self.task)) if isinstance(self.task, ImageRegression) else room
         at_once = at_once or BESIDE_ON[self.device.type]
         unfinished = [g for g in self.groups if not g.over]
         each, rest = divmod(at_once, len(unfinished))

@@ -45,7 +45,7 @@ except ImportError as error:
 
 NAME = "tune"  # of Ray's experiment inside the search's folder
 OBJECT_STORE = 256 * 2**20  # bytes; trials exchange nothing but their reports
-RETRIES = 5  # of a trial whose process or machine died
+RETRIES = 10  # of a trial whose process or machine died; a dead machine may be tried a few times before it is noticed
 
 _listener: list[Any] = []  # the running search; Ray pickles its callbacks, and this must not go along
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import ImageRegressionConfig, Recipe, Run, SIMConfig, to_dict
+from koopsim.config import FourierNetworkConfig, Recipe, Run, SIMConfig, to_dict
 from koopsim.models import build
 from koopsim.search.batched import batchable
 from koopsim.search.batched_step import BatchedPopulation
@@ -34,12 +34,8 @@ OWN = ("learning_rate", "schedule", "step_size", "epochs", "warm_up", "weight_de
 
 
 def stackable(run: Run) -> bool:
-    """Whether a run's model knows torch.vmap: a SIM does; a solver's loop and an averaged copy do not.
-
-    A trial of image regression is a stack of pictures already.
-    """
-    pictures = isinstance(run.task, ImageRegressionConfig)
-    return isinstance(run.model, SIMConfig) and not run.recipe.average and not pictures
+    """Whether a run's model knows torch.vmap: a SIM does, and Tancik's; a solver's loop and an averaged copy do not."""
+    return isinstance(run.model, SIMConfig | FourierNetworkConfig) and not run.recipe.average
 
 
 def stack_key(run: Run) -> str:
@@ -53,6 +49,13 @@ def stack_key(run: Run) -> str:
     if isinstance(run.model, SIMConfig) and run.model.fourier:
         run = with_values(run, {BANDWIDTH: 1.0})
     return repr(to_dict(run))
+
+
+def padded_schedule(recipe: Recipe, steps_per_epoch: int, max_t: int) -> Tensor:
+    """(steps, 4), as long as a trial may last; one that ends earlier holds its last row."""
+    table = adam_table(recipe, steps_per_epoch)
+    rows = np.minimum(np.arange(max_t * steps_per_epoch), len(table) - 1)
+    return torch.as_tensor(table[rows])
 
 
 class Stacked:
@@ -88,10 +91,7 @@ class Stacked:
         return build(run.model).to(self.device, self.dtype)
 
     def schedule(self, run: Run) -> Tensor:
-        """(steps, 4), as long as a trial may last; one that ends earlier holds its last row."""
-        table = adam_table(run.recipe, self.steps_per_epoch)
-        rows = np.minimum(np.arange(self.max_t * self.steps_per_epoch), len(table) - 1)
-        return torch.as_tensor(table[rows], device=self.device)
+        return padded_schedule(run.recipe, self.steps_per_epoch, self.max_t).to(self.device)
 
     def _assemble(self, models: list[nn.Module], schedules: Tensor) -> None:
         """The population over these models; `begin_epoch` fills the orders."""

@@ -3,7 +3,7 @@
     waiting -> running -> finished | pruned | diverged | failed
 
 `Alone` is the readable twin of the stack (stack.py), the slot of models that cannot be stacked, and what a Ray worker
-runs.
+runs; `AlonePictures` is the same for image regression (stacked_pictures.py).
 """
 
 from __future__ import annotations
@@ -134,15 +134,18 @@ class Alone:
         put(self.trainer.state_tensors(), state)
 
 
+def members_of(run: Run, pictures: int) -> list[Member]:
+    """A trial's networks, one a picture."""
+    return [Member(p, run.model, run.recipe.learning_rate, run.seed * 1_000_003 + p) for p in range(pictures)]
+
+
 class AlonePictures:
-    """One trial of image regression: a network a picture, stacked; judged by the mean over the pictures."""
+    """One trial of image regression: a network a picture; judged by the mean over the pictures."""
 
     def __init__(self, run: Run, task: ImageRegression, device: torch.device, capture: bool | None = None):
         self.run, self.task, self.t = run, task, 0
         self.steps_per_epoch = task.config.steps_an_epoch
-        members = [
-            Member(p, run.model, run.recipe.learning_rate, run.seed * 1_000_003 + p) for p in range(len(task.names))
-        ]
+        members = members_of(run, len(task.names))
         capture = device.type == "cuda" if capture is None else capture
         self.population = population_of(task, members, run.recipe, run.precision, run.train_on, capture)
         self.population.warm_up()

@@ -60,7 +60,7 @@ class ImageRegression:
         self, config: ImageRegressionConfig, device: torch.device | str = "cpu", given: PictureSet | None = None
     ):
         self.config, self.device = config, torch.device(device)
-        found = given or picture_set(config.pictures, config.size, config.count, config.seed)
+        found = given or picture_set(config.pictures, config.size, config.count, config.seed, config.only)
         self.names, self.size = found.names, found.values.shape[1]
         self.values = torch.as_tensor(found.values, device=device)  # (P, size, size, 3)
         self.grid = coordinates(self.size, self.size, device).reshape(self.size, self.size, 2)

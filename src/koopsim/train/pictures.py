@@ -57,8 +57,12 @@ def population_of(
     split: str = "train",
     capture: bool = False,
     compile: bool = False,
+    schedules: Tensor | None = None,
 ) -> Population:
-    """The members as one population on the task's device, each on all pixels of its picture's split."""
+    """The members as one population on the task's device, each on all pixels of its picture's split.
+
+    `schedules` (members, steps, 4) take the place of the recipe's at each member's learning rate.
+    """
     short = precision == "tf32" or (precision in SHORT and not _learns_phases(members[0].model))
     torch.set_float32_matmul_precision("high" if short else "highest")
     models = [build_member(m, precision).to(task.device) for m in members]
@@ -69,7 +73,10 @@ def population_of(
     with full_precision():
         features = _features(models, x, dtype)
     given, inputs = (False, x) if features is None else (True, features)
-    tables = [adam_table(replace(recipe, learning_rate=m.learning_rate), task.config.steps_an_epoch) for m in members]
+    if schedules is None:
+        rates = [replace(recipe, learning_rate=m.learning_rate) for m in members]
+        tables = [adam_table(own, task.config.steps_an_epoch) for own in rates]
+        schedules = torch.as_tensor(np.stack(tables), device=task.device)
 
     def loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         return task.loss(folded(model, inputs, given, dtype), targets)
@@ -78,7 +85,7 @@ def population_of(
         models,
         loss,
         (inputs, y),
-        torch.as_tensor(np.stack(tables), device=task.device),
+        schedules,
         shared=(not given, False),
         eps=recipe.eps,
         clip_norm=recipe.clip_norm,
@@ -87,6 +94,26 @@ def population_of(
         capture=capture,
         compile=compile,
     )
+
+
+def put_member(
+    population: Population,
+    row: int,
+    member: Member,
+    task: ImageRegression,
+    precision: str,
+    split: str,
+    schedule: Tensor,
+) -> None:
+    """Give a row of a population to a new member on the same picture, at its first step."""
+    model = build_member(member, precision).to(task.device)
+    population.replace(row, model, schedule)
+    inputs, _ = population.batch(population.steps)
+    with torch.no_grad(), full_precision():
+        x = task.split(split)[0].to(next(model.parameters()).dtype)
+        features = fixed_features(model, x, SHORT.get(precision))
+        if features is not None:
+            inputs[row].copy_(features)
 
 
 def _learns_phases(model: Model) -> bool:

@@ -68,12 +68,15 @@ class Stack:
             if name in state:
                 tensor[p].copy_(state[name])
 
+    def model(self, p: int) -> nn.Module:
+        """Member `p` as a module of its own."""
+        model = copy.deepcopy(self.template).to_empty(device=self.flat.device)
+        model.load_state_dict(self.member(p))
+        return model.to(self.flat.dtype)
+
     def models(self) -> Iterator[nn.Module]:
-        """The members one by one, as modules of their own."""
-        for p in range(self.size):
-            model = copy.deepcopy(self.template).to_empty(device=self.flat.device)
-            model.load_state_dict(self.member(p))
-            yield model.to(self.flat.dtype)
+        """The members one by one."""
+        return (self.model(p) for p in range(self.size))
 
 
 class Population:

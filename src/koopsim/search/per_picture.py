@@ -1,0 +1,115 @@
+"""Image regression with a search of its own for every picture, as in the paper: each picture is a data set.
+
+set of pictures  ->  NAME/ for each: a whole search on its validation pixels  ->  test PSNR over the set
+
+pictures.json    what was asked, and the names of the pictures
+NAME/            the search of that picture (directory.py)
+result.json      when all are done: the set as one result, which the report takes like a run's
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from koopsim.config import ImageRegressionConfig, to_dict
+from koopsim.errors import KoopsimError
+from koopsim.runs import RunDirectory, environment, read_json, write_json
+from koopsim.search.directory import Search, SearchDirectory, search_from_dict, search_to_dict
+
+
+class PictureSearches:
+    """The folder of such a search."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+        self.file = self.path / "pictures.json"
+        self.result_file = self.path / "result.json"
+
+    @classmethod
+    def create(cls, path: Path | str, search: Search, names: list[str], overwrite: bool = False) -> PictureSearches:
+        """A new folder; one that already holds such a search is left alone unless told otherwise."""
+        if not isinstance(search.base.task, ImageRegressionConfig):
+            raise KoopsimError(f"{search.name} is not about pictures; a search per picture needs image regression.")
+        folder = cls(path)
+        for file in (folder.file, SearchDirectory(path).search_file):
+            if file.exists() and not overwrite:
+                raise KoopsimError(
+                    f"{path} already holds a search: go on with 'koopsim tune --resume {path}', "
+                    "or add --overwrite to start again."
+                )
+            file.unlink(missing_ok=True)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise KoopsimError(f"Cannot make the folder {path}: {error.strerror}.") from error
+        folder.result_file.unlink(missing_ok=True)
+        for name in names:
+            SearchDirectory(folder.path / name).search_file.unlink(missing_ok=True)  # of a search before this one
+        write_json(folder.file, {"search": search_to_dict(search), "pictures": names})
+        return folder
+
+    def read(self) -> tuple[Search, list[str]]:
+        """What was asked, and the names of the pictures."""
+        data = read_json(self.file)
+        try:
+            return search_from_dict(data["search"], self.file), [str(name) for name in data["pictures"]]
+        except (KeyError, TypeError) as error:
+            raise KoopsimError(f"{self.file} is not a search per picture: {error!r}.") from error
+
+    def parts(self) -> list[tuple[Search, SearchDirectory, bool]]:
+        """(search, folder, whether it was begun) of each picture that is not done yet."""
+        search, names = self.read()
+        found = []
+        for name in names:
+            own = replace(search, base=replace(search.base, task=replace(search.base.task, only=name)))
+            directory = SearchDirectory(self.path / name)
+            begun = directory.search_file.exists() and directory.read() == own
+            if not (begun and directory.result_file.exists()):
+                found.append((own, directory, begun))
+        return found
+
+    def gather(self) -> dict[str, Any]:
+        """The result over all pictures, from their searches and the networks trained again; written, and given."""
+        search, names = self.read()
+        searches = {name: SearchDirectory(self.path / name).read_result() for name in names}
+        result: dict[str, Any] = {
+            "name": search.name,
+            "run": to_dict(search.base),
+            "pictures": names,
+            "seconds": sum(found["seconds"] for found in searches.values()),
+            "settings": {name: found["best"]["values"] for name, found in searches.items()},
+            "valid": _figures({name: found["best"][search.space.metric] for name, found in searches.items()}),
+            "environment": environment(),
+        }
+        if all("test" in found for found in searches.values()):
+            runs = [RunDirectory(SearchDirectory(self.path / name).best_folder(0)).read_result() for name in names]
+            result |= {
+                "test": _figures({name: found["test"]["psnr"] for name, found in searches.items()}),
+                "parameters": [run["parameters"] for run in runs],
+                "train_seconds": sum(run["train_seconds"] for run in runs),
+                "milliseconds_per_step": sum(run["milliseconds_per_step"] for run in runs),
+                "metrics": _mean_lines([run["metrics"] for run in runs]),
+            }
+        write_json(self.result_file, result)
+        return result
+
+
+def _figures(psnrs: dict[str, float]) -> dict[str, float]:
+    """As the task gives them: mean, spread, each picture's own."""
+    values = list(psnrs.values())
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    own = {f"psnr/{name}": value for name, value in psnrs.items()}
+    return {"psnr": float(np.mean(values)), "psnr_std": spread, **own}
+
+
+def _mean_lines(curves: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Line by line the mean over the pictures, their seconds added up; as long as all of them go on."""
+    lines = []
+    for together in zip(*curves, strict=False):
+        line = {key: float(np.mean([own[key] for own in together])) for key in together[0]}
+        lines.append(line | {"epoch": together[0]["epoch"], "seconds": sum(own["seconds"] for own in together)})
+    return lines

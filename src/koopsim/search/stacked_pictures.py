@@ -1,0 +1,119 @@
+"""Trials of image regression as one population: trials x pictures networks, one step for all of them.
+
+    of a slot: a trial, so a network for each picture        of all: the pictures, the shapes
+
+The same slots as `stack.Stacked`; a batch is all pixels of a picture, so nothing is shuffled. A trial gives the numbers
+it gives alone (`trial.AlonePictures`, up to the order of additions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from koopsim.config import Run
+from koopsim.search.stack import padded_schedule
+from koopsim.search.trial import finite_mean, members_of, put
+from koopsim.tasks import ImageRegression
+from koopsim.train.pictures import bytes_of, population_of, put_member
+from koopsim.train.population import free_memory
+
+
+def fitting(run: Run, task: ImageRegression) -> int:
+    """How many trials like this one fit into the device's memory, at least one."""
+    pixels = len(task.split(run.train_on)[0])
+    each = len(task.names) * bytes_of(run.model, pixels, run.precision)
+    return max(1, int(0.8 * free_memory(task.device)) // each)
+
+
+class StackedPictures:
+    """Trains the trials in its slots; `None` for a slot that is free."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        task: ImageRegression,
+        device: torch.device,
+        max_t: int,
+        capture: bool | None = None,
+        compile: bool = False,
+    ):
+        self.task, self.device, self.max_t, self.compile = task, device, max_t, compile
+        self.pictures, self.steps_per_epoch = len(task.names), task.config.steps_an_epoch
+        self.capture = device.type == "cuda" if capture is None else capture
+        self.runs: list[Run | None] = list(runs)
+        self.ages = [0] * len(runs)
+        self._assemble(runs)
+
+    def _assemble(self, runs: Sequence[Run]) -> None:
+        first = runs[0]
+        members = [member for run in runs for member in members_of(run, self.pictures)]
+        schedules = torch.stack([self.schedule(run) for run in runs]).repeat_interleave(self.pictures, dim=0)
+        self.population = population_of(
+            self.task, members, first.recipe, first.precision, first.train_on, self.capture, self.compile, schedules
+        )
+
+    def schedule(self, run: Run) -> Tensor:
+        return padded_schedule(run.recipe, self.steps_per_epoch, self.max_t).to(self.device)
+
+    def rows(self, slot: int) -> range:
+        """The members of a slot, a picture each."""
+        return range(slot * self.pictures, (slot + 1) * self.pictures)
+
+    def warm_up(self) -> None:
+        self.population.warm_up()
+
+    def start(self, slot: int, run: Run) -> None:
+        """A new trial in a slot, at its first step."""
+        self.runs[slot], self.ages[slot] = run, 0
+        for row, member in zip(self.rows(slot), members_of(run, self.pictures), strict=True):
+            put_member(self.population, row, member, self.task, run.precision, run.train_on, self.schedule(run))
+
+    def stop(self, slot: int) -> None:
+        self.runs[slot] = None
+        self.population.stop(self.rows(slot))
+
+    def begin_epoch(self) -> None:
+        """Every step sees all pixels: there is no order to draw."""
+
+    def advance(self, first: int, last: int) -> None:
+        self.population.run(last - first)
+
+    def finish_epoch(self) -> None:
+        self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]
+
+    def figures(self, slot: int) -> dict[str, float]:
+        """Training loss of the epoch just finished and the PSNRs on the validation pixels; or `Diverged`."""
+        rows, last = self.rows(slot), self.ages[slot] * self.steps_per_epoch
+        loss = finite_mean(self.population.losses[rows.start : rows.stop, last - self.steps_per_epoch : last])
+        models = [self.population.stack.model(row) for row in rows]
+        return {"train_loss": loss} | self.task.figures(self.task.psnrs(models, "valid"))
+
+    @property
+    def sparse(self) -> bool:
+        """Whether closing the ranks pays: a captured or compiled step has to be made again for it."""
+        running = sum(run is not None for run in self.runs)
+        return 2 * running <= len(self.runs) if self.capture or self.compile else running < len(self.runs)
+
+    def compact(self, keep: Sequence[int]) -> None:
+        """Only these slots go on, closer together."""
+        rows = [row for slot in keep for row in self.rows(slot)]
+        old = {name: tensor[rows].clone() for name, tensor in self.population.state().items()}
+        self.runs, self.ages = [self.runs[slot] for slot in keep], [self.ages[slot] for slot in keep]
+        self._assemble([run for run in self.runs if run is not None])
+        put(self.population.state(), old)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.population.state()
+
+    @torch.no_grad()
+    def load(self, state: dict[str, Tensor], ages: list[int]) -> None:
+        """Go on from what `state` gave."""
+        self.ages = list(ages)
+        put(self.population.state(), state)
+
+    def describe(self) -> dict[str, Any]:
+        return {"engine": "stacked", "slots": len(self.runs), "pictures": self.pictures, "captured": self.capture}
