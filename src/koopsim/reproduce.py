@@ -27,7 +27,8 @@ TARGETS = ("table1", "table2", "table3", "figure2", "figure3", "figure4", "all")
 # Seconds of a run as measured: at the paper's size on one H200 (results/h200), at the smoke scale on one core.
 PAPER_SECONDS = {
     "copy/sim-single": 52, "copy/sim-two": 53, "copy/deq": 529,
-    "cifar10/sim-single": 9, "cifar10/sim-two": 9, "svhn/sim-single": 13, "svhn/sim-two": 13,
+    "cifar10/sim-single": 13, "cifar10/sim-two": 9, "cifar10/mondeq-single": 156, "cifar10/mondeq-multi": 112,
+    "svhn/sim-single": 13, "svhn/sim-two": 13, "svhn/mondeq-single": 266, "svhn/mondeq-multi": 155,
     "mnist/sim-single": 9, "mnist/sim-two": 9, "mnist/mondeq-single": 80, "mnist/mondeq-multi": 129,
 }  # fmt: skip
 SMOKE_SECONDS = {
