@@ -126,6 +126,27 @@ def test_stacked_and_side_by_side_come_to_the_same_verdicts(tmp_path):
         assert a.last("psnr") == pytest.approx(b.last("psnr"), rel=1e-5)
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("name", NAMES)
+def test_the_captured_stack_is_the_eager_one(name):
+    cuda = torch.device("cuda")
+    runs, _ = runs_of(name)
+    runs = [replace(run, precision="float32") for run in runs]
+    task = build_task(runs[0].task, cuda)
+    found = []
+    for capture in (True, False):
+        stack = StackedPictures(runs[:2], task, cuda, max_t=3, capture=capture)
+        stack.warm_up()
+        epoch(stack)
+        stack.stop(0)
+        stack.start(0, runs[2])  # new weights and features under the same graph
+        epoch(stack)
+        found.append([stack.figures(slot) for slot in range(2)])
+    for captured, eager in zip(*found, strict=True):
+        assert captured == pytest.approx(eager, rel=1e-3)
+
+
 # ---------------------------------------------------------------- a search for every picture
 
 TINY = "--per-picture --scale smoke --device cpu --trials 3 --recipe.epochs 1 --task.size 16".split()

@@ -58,8 +58,39 @@ def padded_schedule(recipe: Recipe, steps_per_epoch: int, max_t: int) -> Tensor:
     return torch.as_tensor(table[rows])
 
 
-class Stacked:
-    """Trains the trials in its slots; `None` for a slot that is free."""
+class Slots:
+    """What stacks of trials have in common: who is in which slot (`None`: nobody), how old, and where they stand."""
+
+    runs: list[Run | None]
+    ages: list[int]
+    population: Population
+    capture: bool
+    compile: bool
+
+    def finish_epoch(self) -> None:
+        self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]
+
+    @property
+    def sparse(self) -> bool:
+        """Whether closing the ranks pays: a captured or compiled step has to be made again for it."""
+        running = sum(run is not None for run in self.runs)
+        return 2 * running <= len(self.runs) if self.capture or self.compile else running < len(self.runs)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.population.state()
+
+    @torch.no_grad()
+    def load(self, state: dict[str, Tensor], ages: list[int]) -> None:
+        """Go on from what `state` gave; whatever else a trial has follows from its seed and age."""
+        self.ages = list(ages)
+        put(self.population.state(), state)
+
+    def describe(self) -> dict[str, Any]:
+        return {"engine": "stacked", "slots": len(self.runs), "captured": self.capture}
+
+
+class Stacked(Slots):
+    """Trains the trials in its slots."""
 
     def __init__(
         self,
@@ -72,7 +103,7 @@ class Stacked:
     ):
         run = runs[0]
         self.task, self.device, self.max_t, self.recipe = task, device, max_t, run.recipe
-        self.runs: list[Run | None] = list(runs)
+        self.runs = list(runs)
         self.ages = [0] * len(runs)
         self.x, self.y = task.split(run.train_on)
         self.size = min(run.recipe.batch_size, len(self.x))
@@ -102,7 +133,7 @@ class Stacked:
         self.offsets = torch.arange(self.size, device=self.device)
         recipe = self.recipe
         if batchable(models[0], self.device) and self.autocast is None and not self.compile:
-            self.population: Population = BatchedPopulation(
+            self.population = BatchedPopulation(
                 models, self._loss, self._batch, schedules, recipe.eps, recipe.clip_norm, self.decays
             )
             return
@@ -164,7 +195,7 @@ class Stacked:
             self.population.run(1)
 
     def finish_epoch(self) -> None:
-        self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]
+        super().finish_epoch()
         self.judged = together(self.population.stack, [s for s, run in enumerate(self.runs) if run is not None])
 
     def figures(self, slot: int) -> dict[str, float]:
@@ -172,12 +203,6 @@ class Stacked:
         last = self.ages[slot] * self.steps_per_epoch
         loss = finite_mean(self.population.losses[slot, last - self.steps_per_epoch : last])
         return {"train_loss": loss} | self.task.evaluate(self.judged.pop(slot), "valid")
-
-    @property
-    def sparse(self) -> bool:
-        """Whether closing the ranks pays: a captured or compiled step has to be made again for it."""
-        running = sum(run is not None for run in self.runs)
-        return 2 * running <= len(self.runs) if self.capture or self.compile else running < len(self.runs)
 
     def compact(self, keep: Sequence[int]) -> None:
         """Only these slots go on, closer together: what stopped no longer costs a step."""
@@ -187,18 +212,6 @@ class Stacked:
         stand_in = self.fresh(next(run for run in self.runs if run is not None))  # for the shapes
         self._assemble([stand_in] * len(keep), schedules)
         put(self.population.state(), old)
-
-    def state(self) -> dict[str, Tensor]:
-        return self.population.state()
-
-    @torch.no_grad()
-    def load(self, state: dict[str, Tensor], ages: list[int]) -> None:
-        """Go on from what `state` gave; the orders follow from seeds and ages."""
-        self.ages = list(ages)
-        put(self.population.state(), state)
-
-    def describe(self) -> dict[str, Any]:
-        return {"engine": "stacked", "slots": len(self.runs), "captured": self.capture}
 
 
 def longest(runs: Sequence[Run], max_t: int) -> int:

@@ -9,13 +9,12 @@ it gives alone (`trial.AlonePictures`, up to the order of additions).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from koopsim.config import Run
-from koopsim.search.stack import padded_schedule
+from koopsim.search.stack import Slots, padded_schedule
 from koopsim.search.trial import finite_mean, members_of, put
 from koopsim.tasks import ImageRegression
 from koopsim.train.pictures import bytes_of, population_of, put_member
@@ -29,8 +28,8 @@ def fitting(run: Run, task: ImageRegression) -> int:
     return max(1, int(0.8 * free_memory(task.device)) // each)
 
 
-class StackedPictures:
-    """Trains the trials in its slots; `None` for a slot that is free."""
+class StackedPictures(Slots):
+    """Trains the trials in its slots, a network for each picture."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class StackedPictures:
         self.task, self.device, self.max_t, self.compile = task, device, max_t, compile
         self.pictures, self.steps_per_epoch = len(task.names), task.config.steps_an_epoch
         self.capture = device.type == "cuda" if capture is None else capture
-        self.runs: list[Run | None] = list(runs)
+        self.runs = list(runs)
         self.ages = [0] * len(runs)
         self._assemble(runs)
 
@@ -82,21 +81,12 @@ class StackedPictures:
     def advance(self, first: int, last: int) -> None:
         self.population.run(last - first)
 
-    def finish_epoch(self) -> None:
-        self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]
-
     def figures(self, slot: int) -> dict[str, float]:
         """Training loss of the epoch just finished and the PSNRs on the validation pixels; or `Diverged`."""
         rows, last = self.rows(slot), self.ages[slot] * self.steps_per_epoch
         loss = finite_mean(self.population.losses[rows.start : rows.stop, last - self.steps_per_epoch : last])
         models = [self.population.stack.model(row) for row in rows]
         return {"train_loss": loss} | self.task.figures(self.task.psnrs(models, "valid"))
-
-    @property
-    def sparse(self) -> bool:
-        """Whether closing the ranks pays: a captured or compiled step has to be made again for it."""
-        running = sum(run is not None for run in self.runs)
-        return 2 * running <= len(self.runs) if self.capture or self.compile else running < len(self.runs)
 
     def compact(self, keep: Sequence[int]) -> None:
         """Only these slots go on, closer together."""
@@ -105,15 +95,3 @@ class StackedPictures:
         self.runs, self.ages = [self.runs[slot] for slot in keep], [self.ages[slot] for slot in keep]
         self._assemble([run for run in self.runs if run is not None])
         put(self.population.state(), old)
-
-    def state(self) -> dict[str, Tensor]:
-        return self.population.state()
-
-    @torch.no_grad()
-    def load(self, state: dict[str, Tensor], ages: list[int]) -> None:
-        """Go on from what `state` gave."""
-        self.ages = list(ages)
-        put(self.population.state(), state)
-
-    def describe(self) -> dict[str, Any]:
-        return {"engine": "stacked", "slots": len(self.runs), "pictures": self.pictures, "captured": self.capture}
