@@ -22,8 +22,12 @@ sims() {
     recipe.step_size=10 recipe.epochs=50 "recipe.weight_decay=log 3e-3 0.1" "recipe.label_smoothing=0,0.05"
   rows $data-sim-single-best $data/sim-single:best --from "$R/searches/$data-sim-single-best" --epochs 200
 }
-mondeq() {
-  for kind in single multi; do rows $data-mondeq-$kind $data/mondeq-$kind --seeds 0; done
+mondeq() {  # by the published recipe, but for CIFAR-10's multi-tier one, whose published rate overfits
+  [ $data = cifar10 ] && search $data/mondeq-multi 5 recipe.batch_size=128 "recipe.learning_rate=log 5e-4 6e-3" \
+    recipe.schedule=step recipe.step_size=10 recipe.epochs=20
+  for kind in single multi; do
+    rows $data-mondeq-$kind $data/mondeq-$kind --seeds 0 --from "$R/searches/$data-mondeq-$kind"
+  done
 }
 for models in ${MODELS:-sims mondeq}; do
   for data in "$@"; do ready $data; $models; done
