@@ -99,7 +99,8 @@ def draw_parallel(trials: Sequence[Trial], space: SearchSpace) -> Figure | None:
     for x, ticks in enumerate(labels):
         axes.axvline(x, color="0.4", lw=0.8)
         for height, text in ticks:
-            axes.text(x + 0.03, height, text, fontsize=7, va="center")
+            ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 0.8}
+            axes.text(x + 0.03, height, text, fontsize=7, va="center", bbox=ground)
     axes.set_xticks(range(len(paths)), [p.rpartition(".")[2].replace("_", " ") for p in paths])
     axes.set_yticks([])
     axes.set_title(f"{len(trials)} trials, dark: better {space.metric}", fontsize=9)
