@@ -16,7 +16,7 @@ part() {  # name, most seconds, command...: its output in a log of its own
 }
 bench() { part "bench-$1-$2" "$3" python benchmarks/bench_cuda.py "$1" --precision "$2" --out "$R/bench-$2.json"; }
 sets="$PICTURES/natural16 $PICTURES/text16"
-halving="--rungs 200 700 2000 --keep 0.3 --stages search final"
+halving="--rungs 400 1000 2000 --keep 0.3 --stages search final"  # a first rung at 200 chose large rates
 pictures() { part "pictures-$1" "$2" python benchmarks/image_regression.py --sets $sets $halving --models "$1" \
   --trials "$3" --out "$R" --minutes 20; }
 
@@ -40,7 +40,7 @@ cifar_search() { part search-cifar10 900 python benchmarks/search_run.py cifar10
 image_timing() { part image-timing 90 python benchmarks/image_regression.py --sets "$PICTURES/natural16" --stages timing \
   --precisions fp16 bf16 tf32 --out "$R"; }  # 1 minute
 table3() {  # 7 minutes
-  pictures tancik 120 1; pictures sim-rff 240 24; pictures sim-single 240 16; pictures sim-two 400 16
+  pictures tancik 120 1; pictures sim-rff 240 16; pictures sim-single 240 12; pictures sim-two 400 12
   part precision 120 python benchmarks/image_regression.py --sets $sets --stages precision --models sim-rff sim-two \
     --precision-pictures 4 --out "$R"
 }
