@@ -73,6 +73,7 @@ class Space:
     rates: tuple[float, float]
     bandwidths: tuple[float, float]
     share: float = 1.0  # of --trials
+    decays: tuple[float, ...] = (0.0,)  # of the weights, taken in turn; the paper has none
 
 
 # The region that trials on small crops left open (docs/images-as-networks.md), narrowed to where the first recorded
@@ -80,7 +81,7 @@ class Space:
 SPACES = {
     "sim-single": Space((Shape(512, 512, 0),), (4e-4, 2e-3), (1, 1), share=0.5),
     "sim-two": Space((Shape(32, 32, 512), Shape(64, 64, 512)), (1e-4, 1e-3), (0.003, 0.02)),
-    "sim-rff": Space((Shape(0, 2, 512),), (8e-4, 7e-3), (0.008, 0.018)),
+    "sim-rff": Space((Shape(0, 2, 512),), (8e-4, 7e-3), (0.008, 0.018), decays=(0.0, 0.2, 0.6)),
     "tancik": Space((), (1e-3, 1e-3), (1, 1)),
 }
 
@@ -112,7 +113,7 @@ def label(member: Member) -> dict[str, Any]:
             found |= {"M": member.model.fourier.features, "bandwidth": member.model.fourier.bandwidth}
     elif isinstance(member.model, FourierNetworkConfig):
         found |= {"sigma": member.model.sigma}
-    return found
+    return found | ({"weight_decay": member.weight_decay} if member.weight_decay else {})
 
 
 class Bench:
@@ -178,8 +179,8 @@ class Bench:
 
     # ------------------------------------------------------------ search
 
-    def trials(self, name: str, count: int) -> list[tuple[Model, float]]:
-        """Quasi-random (model, learning rate), spread evenly over the shapes."""
+    def trials(self, name: str, count: int) -> list[tuple[Model, float, float]]:
+        """Quasi-random (model, learning rate, weight decay), spread evenly over shapes and decays."""
         space = SPACES[name]
         shapes = [Shape(*map(int, text.split("x"))) for text in self.a.shapes or []] or space.shapes
         rates, bandwidths = np.log(self.a.rates or space.rates), np.log(self.a.bandwidths or space.bandwidths)
@@ -193,14 +194,15 @@ class Bench:
             if self.a.tiny:
                 shape = Shape(min(shape.width, 16), min(shape.N, 16), min(shape.M, 32))
             rate = float(np.exp(rates[0] + u * (rates[1] - rates[0])))
-            found.append((sim(shape, float(np.exp(bandwidths[0] + v * (bandwidths[1] - bandwidths[0])))), rate))
+            model = sim(shape, float(np.exp(bandwidths[0] + v * (bandwidths[1] - bandwidths[0]))))
+            found.append((model, rate, space.decays[i % len(space.decays)]))
         return found
 
     def search(self, name: str, pictures: str) -> None:
         """Successive halving: every rung's survivors of a picture are its best on the validation pixels."""
         task, began = self.task(pictures), time.monotonic()
         trials = self.trials(name, max(2, round(SPACES[name].share * self.a.trials)))
-        members = [Member(p, m, lr, self.a.seed + 17 * p) for p in range(len(task.names)) for m, lr in trials]
+        members = [Member(p, m, lr, self.a.seed + 17 * p, wd) for p in range(len(task.names)) for m, lr, wd in trials]
         alive, states, curves = list(range(len(members))), {}, [[] for _ in members]
         reached = 0
         for rung, steps in enumerate(self.a.rungs):
@@ -283,10 +285,11 @@ class Bench:
         chosen = json.loads(found.read_text())["chosen"] if found.exists() else {}
         members = []
         for p, picture in enumerate(task.names):
-            model, rate = default_choice(name, pictures, self.a.tiny)
+            (model, rate), decay = default_choice(name, pictures, self.a.tiny), 0.0
             if picture in chosen:
                 model, rate = from_dict(Model, chosen[picture]["model"]), chosen[picture]["learning_rate"]
-            members.append(Member(p, model, rate, seed + 17 * p))
+                decay = chosen[picture].get("weight_decay", 0.0)
+            members.append(Member(p, model, rate, seed + 17 * p, decay))
         return members
 
     # ------------------------------------------------------------ final

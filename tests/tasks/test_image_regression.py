@@ -86,15 +86,19 @@ def test_psnr_is_not_clamped():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_together_is_alone(name):
-    """Three pictures, each with its own rate, bandwidth and seed, against the plain model and torch.optim.Adam."""
+    """Three pictures, each with its own rate, decay, bandwidth and seed, against the plain model and torch's AdamW."""
     task = small_task()
-    members = [Member(p, with_bandwidth(MODELS[name], 1 + p), (1 + p) * 1e-3, 7 * p) for p in (2, 0, 1)]
+    decays = [None, 0.0, 5.0]
+    members = [Member(p, with_bandwidth(MODELS[name], 1 + p), (1 + p) * 1e-3, 7 * p, decays[p]) for p in (2, 0, 1)]
     population = population_of(task, members, Recipe(epochs=2), "float64")
     population.run(10)
     x, y = task.split("train")
     for p, member in enumerate(members):
         model = build_member(member, "float64")
-        adam = torch.optim.Adam(model.parameters(), lr=member.learning_rate)
+        weights = [w for w in model.parameters() if w.ndim > 1]
+        biases = [w for w in model.parameters() if w.ndim < 2]
+        kinds = [{"params": weights, "weight_decay": member.weight_decay or 0.0}, {"params": biases}]
+        adam = torch.optim.AdamW(kinds, lr=member.learning_rate, weight_decay=0.0)
         for _ in range(10):
             adam.zero_grad()
             (model(x.double()) - y[member.picture]).square().mean().backward()

@@ -41,6 +41,7 @@ class Member:
     model: Model
     learning_rate: float
     seed: int = 0
+    weight_decay: float | None = None  # None: the recipe's
 
 
 def build_member(member: Member, precision: str = "float32") -> nn.Module:
@@ -73,9 +74,9 @@ def population_of(
     with full_precision():
         features = _features(models, x, dtype)
     given, inputs = (False, x) if features is None else (True, features)
+    recipes = [_recipe(recipe, m) for m in members]
     if schedules is None:
-        rates = [replace(recipe, learning_rate=m.learning_rate) for m in members]
-        tables = [adam_table(own, task.config.steps_an_epoch) for own in rates]
+        tables = [adam_table(own, task.config.steps_an_epoch) for own in recipes]
         schedules = torch.as_tensor(np.stack(tables), device=task.device)
 
     def loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -89,11 +90,16 @@ def population_of(
         shared=(not given, False),
         eps=recipe.eps,
         clip_norm=recipe.clip_norm,
-        decay=recipe.weight_decay > 0,
+        decay=any(own.weight_decay > 0 for own in recipes),
         scale=LOSS_SCALE if precision == "fp16" else 1.0,
         capture=capture,
         compile=compile,
     )
+
+
+def _recipe(recipe: Recipe, member: Member) -> Recipe:
+    decay = recipe.weight_decay if member.weight_decay is None else member.weight_decay
+    return replace(recipe, learning_rate=member.learning_rate, weight_decay=decay)
 
 
 def put_member(
