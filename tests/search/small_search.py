@@ -7,6 +7,7 @@ import torch
 from koopsim.presets import run_of
 from koopsim.search.directory import Search
 from koopsim.search.space import Choice, LogUniform, SearchSpace, base_of
+from koopsim.search.trial import alone
 
 CPU = torch.device("cpu")
 
@@ -32,3 +33,20 @@ def tiny_search(name="copy/sim-two", trials=8, batches=(8, 16), rates=(1e-3, 3e-
         parameters["model.fourier.bandwidth"] = LogUniform(1.0, 100.0)
     space = SearchSpace(parameters, trials, max_t=4, grace=1)
     return Search(name, run, space, **more)
+
+
+def trained_alone(run, task, epochs, device=CPU):
+    """(the trial by itself, its figures after each epoch)"""
+    trainer = alone(run, task, device, capture=False)
+    lines = []
+    for t in range(epochs):
+        trainer.begin_epoch(t)
+        trainer.advance(0, trainer.steps_per_epoch)
+        lines.append(trainer.figures())
+    return trainer, lines
+
+
+def epoch(engine):
+    engine.begin_epoch()
+    engine.advance(0, engine.steps_per_epoch)
+    engine.finish_epoch()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_search import CPU, tiny_run
+from small_search import CPU, epoch, tiny_run, trained_alone
 
 from koopsim.search.separate import Separate
 from koopsim.search.space import with_values
@@ -30,20 +30,9 @@ def runs_of(name, batch=16, device=CPU, **recipe):
     return runs, build_task(base.task, device)
 
 
-def trained_alone(run, task, epochs, device=CPU):
-    trainer = alone(run, task, device, capture=False)
-    lines = []
-    for t in range(epochs):
-        trainer.begin_epoch(t)
-        trainer.advance(0, trainer.steps_per_epoch)
-        lines.append(trainer.figures())
+def weights_alone(run, task, epochs):
+    trainer, lines = trained_alone(run, task, epochs)
     return trainer.trainer.model.state_dict(), lines
-
-
-def epoch(engine):
-    engine.begin_epoch()
-    engine.advance(0, engine.steps_per_epoch)
-    engine.finish_epoch()
 
 
 def close(found, expected, **tolerance):
@@ -63,7 +52,7 @@ def test_a_trial_in_a_stack_gives_the_numbers_it_gives_alone(name):
         for slot in range(3):
             curves[slot].append(stack.figures(slot))
     for slot, run in enumerate(runs):
-        weights, lines = trained_alone(run, task, 2)
+        weights, lines = weights_alone(run, task, 2)
         close(stack.population.stack.member(slot), weights, rtol=1e-6, atol=1e-8)
         for found, expected in zip(curves[slot], lines, strict=True):
             assert found == pytest.approx(expected, rel=1e-6)
@@ -76,7 +65,7 @@ def test_augmentation_smoothing_and_decay_are_the_trials_own():
     stack = Stacked(runs, task, CPU, max_t=3)
     epoch(stack)
     for slot, run in enumerate(runs):
-        weights, _ = trained_alone(run, task, 1)
+        weights, _ = weights_alone(run, task, 1)
         close(stack.population.stack.member(slot), weights, rtol=1e-6, atol=1e-8)
 
 
@@ -90,8 +79,8 @@ def test_a_new_trial_in_a_freed_slot_and_closed_ranks_change_nothing():
     stack.stop(0)
     stack.compact([1, 2])
     epoch(stack)
-    close(stack.population.stack.member(0), trained_alone(replace(runs[1], seed=9), task, 2)[0], rtol=1e-6, atol=1e-8)
-    close(stack.population.stack.member(1), trained_alone(runs[2], task, 3)[0], rtol=1e-6, atol=1e-8)
+    close(stack.population.stack.member(0), weights_alone(replace(runs[1], seed=9), task, 2)[0], rtol=1e-6, atol=1e-8)
+    close(stack.population.stack.member(1), weights_alone(runs[2], task, 3)[0], rtol=1e-6, atol=1e-8)
 
 
 def test_a_diverged_trial_disturbs_nobody():
@@ -102,7 +91,7 @@ def test_a_diverged_trial_disturbs_nobody():
     epoch(stack)
     with pytest.raises(Diverged, match="the loss became"):
         stack.figures(0)
-    close(stack.population.stack.member(1), trained_alone(runs[1], task, 1)[0], rtol=1e-6, atol=1e-8)
+    close(stack.population.stack.member(1), weights_alone(runs[1], task, 1)[0], rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ["digits/sim-two", "copy/sim-two"])
@@ -112,7 +101,7 @@ def test_features_in_the_lifts_own_units_are_stacked_too(name):
     stack = Stacked(runs, task, CPU, max_t=3)
     epoch(stack)
     for slot, run in enumerate(runs):
-        weights, lines = trained_alone(run, task, 1)
+        weights, lines = weights_alone(run, task, 1)
         close(stack.population.stack.member(slot), weights, rtol=1e-6, atol=1e-8)
         assert stack.figures(slot)["loss"] == pytest.approx(lines[0]["loss"])
 
@@ -122,7 +111,7 @@ def test_side_by_side_is_alone_bit_for_bit():
     beside = Separate(runs, task, CPU)
     epoch(beside)
     for slot, run in enumerate(runs):
-        weights, lines = trained_alone(run, task, 1)
+        weights, lines = weights_alone(run, task, 1)
         close(beside.trainers[slot].trainer.model.state_dict(), weights, rtol=0, atol=0)
         assert beside.figures(slot) == lines[0]
 
@@ -150,7 +139,7 @@ def test_a_trial_that_takes_over_a_trainer_is_alone_bit_for_bit(average):
     assert beside.trainers[0] is first
     assert beside.ages == [0, 1]
     epoch(beside)
-    weights, lines = trained_alone(new, task, 1)
+    weights, lines = weights_alone(new, task, 1)
     close(first.trainer.model.state_dict(), weights, rtol=0, atol=0)
     assert beside.figures(0) == lines[0]
 
@@ -247,7 +236,7 @@ def test_the_captured_stack_is_the_eager_one(name):
     for slot in range(3):
         expected = eager.population.stack.member(slot)
         close(captured.population.stack.member(slot), expected, rtol=1e-6, atol=1e-8)
-    weights, _ = trained_alone(runs[1], task, 2, cuda)
+    weights, _ = weights_alone(runs[1], task, 2, cuda)
     close(captured.population.stack.member(1), weights, rtol=1e-5, atol=1e-7)
 
 
@@ -266,6 +255,6 @@ def test_what_was_captured_serves_the_next_trial():
     epoch(beside)
     torch.cuda.synchronize()
     assert list(beside.trainers[0].trainer._graphs.values()) == graphs
-    weights, lines = trained_alone(new, task, 1, cuda)
+    weights, lines = weights_alone(new, task, 1, cuda)
     close(beside.trainers[0].trainer.model.state_dict(), weights, rtol=1e-3, atol=1e-4)
     assert beside.figures(0)["train_loss"] == pytest.approx(lines[0]["train_loss"], rel=1e-3)

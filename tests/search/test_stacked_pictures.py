@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 import torch
-from small_search import CPU, tiny_run, tiny_search
+from small_search import CPU, epoch, tiny_run, tiny_search, trained_alone
 
 from koopsim.cli import main
 from koopsim.report.collect import find
-from koopsim.search import stacked_pictures
+from koopsim.search import local, stacked_pictures
 from koopsim.search.directory import SearchDirectory
 from koopsim.search.local import LocalSearch
 from koopsim.search.space import with_values
 from koopsim.search.stacked_pictures import StackedPictures, fitting
-from koopsim.search.trial import Diverged, alone
+from koopsim.search.trial import Diverged
 from koopsim.tasks import build_task
 
 NAMES = ["image/sim-single", "image/sim-two", "image/sim-rff", "image/tancik"]
@@ -34,22 +34,6 @@ def runs_of(name):
     return runs, build_task(base.task, CPU)
 
 
-def trained_alone(run, task, epochs):
-    trainer = alone(run, task, CPU, capture=False)
-    lines = []
-    for t in range(epochs):
-        trainer.begin_epoch(t)
-        trainer.advance(0, trainer.steps_per_epoch)
-        lines.append(trainer.figures())
-    return lines
-
-
-def epoch(engine):
-    engine.begin_epoch()
-    engine.advance(0, engine.steps_per_epoch)
-    engine.finish_epoch()
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trial_in_a_stack_gives_the_numbers_it_gives_alone(name):
     runs, task = runs_of(name)
@@ -61,7 +45,7 @@ def test_a_trial_in_a_stack_gives_the_numbers_it_gives_alone(name):
             curves[slot].append(stack.figures(slot))
     for found, run in zip(curves, runs, strict=True):
         assert len({line["psnr"] for line in found}) == 2
-        for line, expected in zip(found, trained_alone(run, task, 2), strict=True):
+        for line, expected in zip(found, trained_alone(run, task, 2)[1], strict=True):
             assert line == pytest.approx(expected, rel=1e-6)
 
 
@@ -74,12 +58,12 @@ def test_a_slot_goes_to_a_new_trial_and_ranks_are_closed(name):
     assert stack.sparse
     stack.start(0, runs[2])
     epoch(stack)
-    assert stack.figures(0) == pytest.approx(trained_alone(runs[2], task, 1)[-1], rel=1e-6)
-    assert stack.figures(1) == pytest.approx(trained_alone(runs[1], task, 2)[-1], rel=1e-6)
+    assert stack.figures(0) == pytest.approx(trained_alone(runs[2], task, 1)[1][-1], rel=1e-6)
+    assert stack.figures(1) == pytest.approx(trained_alone(runs[1], task, 2)[1][-1], rel=1e-6)
     stack.stop(1)
     stack.compact([0])
     epoch(stack)
-    assert stack.figures(0) == pytest.approx(trained_alone(runs[2], task, 2)[-1], rel=1e-6)
+    assert stack.figures(0) == pytest.approx(trained_alone(runs[2], task, 2)[1][-1], rel=1e-6)
 
 
 def test_a_saved_stack_goes_on_where_it_was():
@@ -98,7 +82,7 @@ def test_a_trial_that_diverges_spoils_nobody():
     wild = with_values(runs[1], {"recipe.learning_rate": 1e30})
     stack = StackedPictures([runs[0], wild], task, CPU, max_t=3)
     epoch(stack)
-    assert stack.figures(0) == pytest.approx(trained_alone(runs[0], task, 1)[-1], rel=1e-6)
+    assert stack.figures(0) == pytest.approx(trained_alone(runs[0], task, 1)[1][-1], rel=1e-6)
     with pytest.raises(Diverged):
         stack.figures(1)
 
@@ -118,8 +102,7 @@ def test_stacked_and_side_by_side_come_to_the_same_verdicts(tmp_path):
     for engine in ("stacked", "separate"):
         search = tiny_search("image/sim-two", trials=5, batches=(256,), engine=engine)
         search = replace(search, space=replace(search.space, metric="psnr", mode="max"))
-        local = LocalSearch(search, SearchDirectory.create(tmp_path / engine, search), CPU)
-        found.append(local.run())
+        found.append(LocalSearch(search, SearchDirectory.create(tmp_path / engine, search), CPU).run())
     stacked, beside = found
     assert [(t.status, t.t) for t in stacked] == [(t.status, t.t) for t in beside]
     for a, b in zip(stacked, beside, strict=True):
@@ -145,6 +128,21 @@ def test_the_captured_stack_is_the_eager_one(name):
         found.append([stack.figures(slot) for slot in range(2)])
     for captured, eager in zip(*found, strict=True):
         assert captured == pytest.approx(eager, rel=1e-3)
+
+
+def test_no_more_train_at_a_time_than_fit(tmp_path, monkeypatch):
+    most = 0
+
+    def watch(event):
+        nonlocal most
+        most = max(most, sum(t.status == "running" for t in event["trials"]))
+
+    monkeypatch.setattr(local, "fitting", lambda run, task: 2)
+    search = tiny_search("image/sim-two", trials=5, batches=(256,))
+    search = replace(search, space=replace(search.space, metric="psnr", mode="max"))
+    trials = LocalSearch(search, SearchDirectory.create(tmp_path / "few", search), CPU, listen=watch).run()
+    assert most == 2
+    assert all(t.over and t.curve for t in trials)
 
 
 # ---------------------------------------------------------------- a search for every picture
@@ -174,12 +172,16 @@ def test_each_picture_has_its_own_search_and_the_set_one_result(finished):
     assert result["test"]["psnr"] == pytest.approx(sum(both) / 2)
 
 
-def test_what_is_done_is_not_done_again(finished, tmp_path, capsys):
+@pytest.mark.parametrize("cut", ["before it", "within it"])
+def test_what_is_done_is_not_done_again(finished, tmp_path, capsys, cut):
     path = tmp_path / "cut"
     shutil.copytree(finished, path)
     whole = json.loads((path / "result.json").read_text())
-    shutil.rmtree(path / "flower")
     (path / "result.json").unlink()
+    if cut == "before it":
+        shutil.rmtree(path / "flower")
+    else:
+        (path / "flower" / "result.json").unlink()
     before = (path / "china" / "result.json").stat().st_mtime_ns
     assert main(["tune", "--resume", str(path), "--device", "cpu"]) == 0
     assert "flower" in capsys.readouterr().out
@@ -212,8 +214,15 @@ def test_bad_input_is_one_line_and_writes_nothing(arguments, says, tmp_path, cap
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_with_such_a_search_is_left_alone(finished, capsys):
+@pytest.mark.parametrize("options", [TINY, TINY[1:]])
+def test_a_folder_with_such_a_search_is_left_alone(finished, capsys, options):
     before = (finished / "result.json").read_bytes()
-    assert main(["tune", "image/sim-rff", *TINY, "--out", str(finished)]) != 0
+    assert main(["tune", "image/sim-rff", *options, "--out", str(finished)]) != 0
     assert "already holds a search" in capsys.readouterr().err
     assert (finished / "result.json").read_bytes() == before
+
+
+def test_a_setting_may_be_a_word(tmp_path, capsys):
+    words = ["--search", "schedule=step", "--task.count", "1", "--retrain", "0"]
+    assert main(["tune", "image/sim-rff", *TINY, *words, "--out", str(tmp_path / "words")]) == 0
+    assert "schedule step" in capsys.readouterr().out

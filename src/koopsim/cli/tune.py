@@ -204,7 +204,7 @@ def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
     print(f"{result['name']}  {result['trials']} trials in {result['seconds']:.1f} s: {ended}")
     print(f"best: trial {best['trial']}, validation {metric} {best[metric]:.4g} after {best['t']} epochs")
     for name, value in best["values"].items():
-        print(f"  {name:<28} {value:.4g}" if isinstance(value, float) else f"  {name:<28} {value}")
+        print(f"  {name:<28} {_shown(value)}")
     if "test" in result:
         figures = "  ".join(f"{key} {value:.4g}" for key, value in result["test"].items())
         print(f"trained again: test {figures}")
@@ -215,6 +215,10 @@ def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
     return 0
 
 
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _show_pictures(result: dict[str, Any], path: Path, as_json: bool) -> int:
     """A line a picture."""
     if as_json:
@@ -223,7 +227,9 @@ def _show_pictures(result: dict[str, Any], path: Path, as_json: bool) -> int:
     judged = [split for split in ("valid", "test") if split in result]
     for name in result["pictures"]:
         figures = "  ".join(f"{split} {result[split][f'psnr/{name}']:.2f} dB" for split in judged)
-        values = "  ".join(f"{key.rpartition('.')[2]} {value:.4g}" for key, value in result["settings"][name].items())
+        values = "  ".join(
+            f"{key.rpartition('.')[2]} {_shown(value)}" for key, value in result["settings"][name].items()
+        )
         print(f"{name:<16} {figures}  {values}")
     means = "  ".join(f"{split} {result[split]['psnr']:.2f} +- {result[split]['psnr_std']:.2f} dB" for split in judged)
     print(f"{result['name']}  {len(result['pictures'])} pictures in {result['seconds']:.1f} s: {means}")

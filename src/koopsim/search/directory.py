@@ -24,6 +24,8 @@ from koopsim.runs import environment, read_json, write_atomically, write_json
 from koopsim.search.space import SearchSpace
 from koopsim.search.space_text import overridden, space_to_dict
 
+SEARCH_FILE, PICTURES_FILE = "search.json", "pictures.json"  # what a folder is known by: see per_picture.py
+
 
 @dataclass(frozen=True)
 class Search:
@@ -57,12 +59,29 @@ def search_from_dict(data: dict[str, Any], file: Path) -> Search:
         raise KoopsimError(f"{file} is not a search: {error!r}.") from error
 
 
+def take_folder(path: Path | str, overwrite: bool) -> Path:
+    """The folder for a new search, of a set or of every picture; one that already holds either is left alone."""
+    folder = Path(path)
+    for mark in (folder / SEARCH_FILE, folder / PICTURES_FILE):
+        if mark.exists() and not overwrite:
+            raise KoopsimError(
+                f"{path} already holds a search: go on with 'koopsim tune --resume {path}', "
+                "or add --overwrite to start again."
+            )
+        mark.unlink(missing_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise KoopsimError(f"Cannot make the folder {path}: {error.strerror}.") from error
+    return folder
+
+
 class SearchDirectory:
     """The files of one search."""
 
     def __init__(self, path: Path | str):
         self.path = Path(path)
-        self.search_file = self.path / "search.json"
+        self.search_file = self.path / SEARCH_FILE
         self.state_file = self.path / "state.safetensors"
         self.trials_file = self.path / "trials.csv"
         self.result_file = self.path / "result.json"
@@ -72,16 +91,7 @@ class SearchDirectory:
     @classmethod
     def create(cls, path: Path | str, search: Search, overwrite: bool = False) -> SearchDirectory:
         """A new folder; one that already holds a search is left alone unless told otherwise."""
-        directory = cls(path)
-        if directory.search_file.exists() and not overwrite:
-            raise KoopsimError(
-                f"{path} already holds a search: go on with 'koopsim tune --resume {path}', "
-                "or add --overwrite to start again."
-            )
-        try:
-            directory.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise KoopsimError(f"Cannot make the folder {path}: {error.strerror}.") from error
+        directory = cls(take_folder(path, overwrite))
         for stale in (directory.result_file, directory.state_file, directory.trials_file):
             stale.unlink(missing_ok=True)
         directory.reports_file.unlink(missing_ok=True)

@@ -18,7 +18,15 @@ import numpy as np
 from koopsim.config import ImageRegressionConfig, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.runs import RunDirectory, environment, read_json, write_json
-from koopsim.search.directory import Search, SearchDirectory, search_from_dict, search_to_dict
+from koopsim.search.directory import (
+    PICTURES_FILE,
+    Search,
+    SearchDirectory,
+    search_from_dict,
+    search_to_dict,
+    take_folder,
+)
+from koopsim.tasks.image_regression import figures_of
 
 
 class PictureSearches:
@@ -26,7 +34,7 @@ class PictureSearches:
 
     def __init__(self, path: Path | str):
         self.path = Path(path)
-        self.file = self.path / "pictures.json"
+        self.file = self.path / PICTURES_FILE
         self.result_file = self.path / "result.json"
 
     @classmethod
@@ -34,18 +42,7 @@ class PictureSearches:
         """A new folder; one that already holds such a search is left alone unless told otherwise."""
         if not isinstance(search.base.task, ImageRegressionConfig):
             raise KoopsimError(f"{search.name} is not about pictures; a search per picture needs image regression.")
-        folder = cls(path)
-        for file in (folder.file, SearchDirectory(path).search_file):
-            if file.exists() and not overwrite:
-                raise KoopsimError(
-                    f"{path} already holds a search: go on with 'koopsim tune --resume {path}', "
-                    "or add --overwrite to start again."
-                )
-            file.unlink(missing_ok=True)
-        try:
-            folder.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise KoopsimError(f"Cannot make the folder {path}: {error.strerror}.") from error
+        folder = cls(take_folder(path, overwrite))
         folder.result_file.unlink(missing_ok=True)
         for name in names:
             SearchDirectory(folder.path / name).search_file.unlink(missing_ok=True)  # of a search before this one
@@ -82,13 +79,13 @@ class PictureSearches:
             "pictures": names,
             "seconds": sum(found["seconds"] for found in searches.values()),
             "settings": {name: found["best"]["values"] for name, found in searches.items()},
-            "valid": _figures({name: found["best"][search.space.metric] for name, found in searches.items()}),
+            "valid": figures_of({name: found["best"][search.space.metric] for name, found in searches.items()}),
             "environment": environment(),
         }
         if all("test" in found for found in searches.values()):
             runs = [RunDirectory(SearchDirectory(self.path / name).best_folder(0)).read_result() for name in names]
             result |= {
-                "test": _figures({name: found["test"]["psnr"] for name, found in searches.items()}),
+                "test": figures_of({name: found["test"]["psnr"] for name, found in searches.items()}),
                 "parameters": [run["parameters"] for run in runs],
                 "train_seconds": sum(run["train_seconds"] for run in runs),
                 "milliseconds_per_step": sum(run["milliseconds_per_step"] for run in runs),
@@ -96,14 +93,6 @@ class PictureSearches:
             }
         write_json(self.result_file, result)
         return result
-
-
-def _figures(psnrs: dict[str, float]) -> dict[str, float]:
-    """As the task gives them: mean, spread, each picture's own."""
-    values = list(psnrs.values())
-    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    own = {f"psnr/{name}": value for name, value in psnrs.items()}
-    return {"psnr": float(np.mean(values)), "psnr_std": spread, **own}
 
 
 def _mean_lines(curves: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -50,6 +50,13 @@ def psnr_of(error: float) -> float:
     return math.inf if error == 0 else -10 * math.log10(error)
 
 
+def figures_of(psnrs: dict[str, float]) -> dict[str, float]:
+    """Of PSNRs by picture: mean, standard deviation over the pictures, and each picture's own."""
+    values = list(psnrs.values())
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"psnr": float(np.mean(values)), "psnr_std": spread} | {f"psnr/{name}": v for name, v in psnrs.items()}
+
+
 class ImageRegression:
     """The pixels of a set of pictures on a device, cut into train, valid and test."""
 
@@ -93,10 +100,8 @@ class ImageRegression:
         return [psnr_of(float(error)) for error in found]
 
     def figures(self, psnrs: list[float]) -> dict[str, float]:
-        """Mean, standard deviation over the pictures, and each picture's own."""
-        spread = float(np.std(psnrs, ddof=1)) if len(psnrs) > 1 else 0.0
-        own = {f"psnr/{name}": value for name, value in zip(self.names, psnrs, strict=True)}
-        return {"psnr": float(np.mean(psnrs)), "psnr_std": spread, **own}
+        """Those of the whole set."""
+        return figures_of(dict(zip(self.names, psnrs, strict=True)))
 
     def evaluate(self, model: Iterable[nn.Module] | nn.Module, split: str) -> dict[str, float]:
         """The figures of one model a picture, given in the pictures' order."""
