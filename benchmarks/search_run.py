@@ -4,10 +4,12 @@
     PYTHONPATH=src python benchmarks/search_run.py cifar10/sim-single --out $OUT/searches --seconds 540
 
 Each search has a folder of its own in --out, with trials.csv, pictures and result.json. `--seconds` stops and saves in
-time; the same command goes on from there. `--search` takes what `koopsim tune --search` takes.
+time; the same command goes on from there. `--search` takes what `koopsim tune --search` takes, and `--confirm 5` trains
+the five best again with other seeds before one is chosen.
 """
 
 import argparse
+import functools
 import json
 import os
 import signal
@@ -20,10 +22,14 @@ from pathlib import Path
 import torch
 
 from koopsim.presets import run_of
-from koopsim.search import LocalSearch, Search, SearchDirectory, base_of, space_of
+from koopsim.runs import write_json
+from koopsim.search import LocalSearch, Search, SearchDirectory, Trial, base_of, space_of
+from koopsim.search.confirm import confirmed
+from koopsim.search.directory import search_to_dict
 from koopsim.search.outcome import conclude
 from koopsim.search.results import expected_epochs, ranked
 from koopsim.search.space_text import space_from_arguments
+from koopsim.tasks import Task
 from koopsim.train import Stopped, pick_device
 
 
@@ -48,12 +54,46 @@ class Lines:
         )
 
 
+def prepared(
+    search: Search,
+    directory: SearchDirectory,
+    begun: bool,
+    device: torch.device,
+    arguments: argparse.Namespace,
+    task: Task | None = None,
+) -> LocalSearch:
+    """The search, where it stands."""
+    capture = False if arguments.eager else None
+    local = LocalSearch(search, directory, device, capture, arguments.compile, Lines(search), task)
+    if begun:
+        local.load()
+    return local
+
+
+def trained(
+    search: Search,
+    directory: SearchDirectory,
+    begun: bool,
+    device: torch.device,
+    arguments: argparse.Namespace,
+    task: Task,
+) -> list[Trial]:
+    """Its trials at their end."""
+    return prepared(search, directory, begun, device, arguments, task).run()
+
+
+def _but_for_confirm(one: Search, other: Search) -> bool:
+    """Whether two searches have the same trials: what is done after them may differ."""
+    return replace(one, confirm=other.confirm, confirm_seeds=other.confirm_seeds) == other
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("presets", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scale", choices=["paper", "smoke"], default="paper")
     parser.add_argument("--trials", type=int)
+    parser.add_argument("--grace", type=int, help="epochs before a trial may be stopped")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--search", nargs="*", default=[])
     parser.add_argument("--at-once", type=int)
@@ -62,6 +102,8 @@ def main() -> None:
     parser.add_argument("--data", help="of classification: other images, such as an .npz")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--confirm", type=int, default=0, help="so many of the best are trained again before choosing")
+    parser.add_argument("--confirm-seeds", type=int, default=3, help="with so many other seeds each")
     parser.add_argument("--retrain", type=int, default=0, help="seeds the best is trained again with")
     parser.add_argument("--seconds", type=float, help="stop and save after this long")
     parser.add_argument("--device", default="auto")
@@ -84,28 +126,41 @@ def main() -> None:
         space = space_from_arguments(space_of(base, arguments.scale), base, tuple(arguments.search))
         if arguments.trials:
             space = replace(space, trials=arguments.trials)
-        search = Search(name, base, space, arguments.seed, at_once=arguments.at_once, engine=arguments.engine)
+        if arguments.grace:
+            space = replace(space, grace=arguments.grace)
+        search = Search(
+            name,
+            base,
+            space,
+            arguments.seed,
+            at_once=arguments.at_once,
+            engine=arguments.engine,
+            confirm=arguments.confirm,
+            confirm_seeds=arguments.confirm_seeds,
+        )
         folder = arguments.out / name.replace("/", "-").replace(":", "-")
         directory = SearchDirectory(folder)
         if directory.result_file.exists():
             continue
-        begun = directory.search_file.exists() and directory.read() == search
+        begun = directory.search_file.exists() and _but_for_confirm(directory.read(), search)
         if not begun:
             directory = SearchDirectory.create(folder, search, overwrite=True)
-        capture = False if arguments.eager else None
-        local = LocalSearch(search, directory, device, capture, arguments.compile, Lines(search))
-        if begun:
-            local.load()
+        write_json(directory.search_file, search_to_dict(search))  # --confirm may be asked for later
+        local = prepared(search, directory, begun, device, arguments)
         try:
-            trials = local.run()
+            trials, seconds = local.run(), local.elapsed
+            again = functools.partial(trained, device=device, arguments=arguments, task=local.task)
+            rows = confirmed(search, directory, trials, again)
+            capture, retrain = False if arguments.eager else None, arguments.retrain
             result = conclude(
-                search, directory, trials, local.elapsed, device, arguments.retrain, capture, task=local.task
+                search, directory, trials, seconds, device, retrain, capture, task=local.task, confirmed=rows
             )
         except Stopped:
             print(f"{name}: stopped and saved after {local.elapsed:.0f} s", flush=True)
             return
         engines = [g.engine.describe() for g in local.groups if g.engine is not None]
         shown = {k: result[k] for k in ("name", "trials", "ended", "epochs", "seconds")}
+        shown |= {"confirmed": rows} if rows else {}
         print(json.dumps(shown | {"best": result["best"]["values"], "engines": engines, "test": result.get("test")}))
 
 

@@ -30,8 +30,8 @@ def runs_of(name, batch=16, device=CPU, **recipe):
     return runs, build_task(base.task, device)
 
 
-def weights_alone(run, task, epochs):
-    trainer, lines = trained_alone(run, task, epochs)
+def weights_alone(run, task, epochs, device=CPU):
+    trainer, lines = trained_alone(run, task, epochs, device)
     return trainer.trainer.model.state_dict(), lines
 
 
@@ -218,7 +218,9 @@ def test_what_can_share_a_stack():
     assert decaying[0] == decaying[1]
     assert stackable(run)
     assert not stackable(replace(run, recipe=replace(run.recipe, average=0.9)))
-    assert stackable(tiny_run("image/sim-single"))
+    picture = tiny_run("image/sim-single")
+    assert stackable(picture)
+    assert stackable(replace(picture, recipe=replace(picture.recipe, average=0.9)))
 
 
 @pytest.mark.cuda

@@ -152,6 +152,7 @@ TINY = "--per-picture --scale smoke --device cpu --trials 3 --recipe.epochs 1 --
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
+    pytest.importorskip("tyro")  # a bare machine with a GPU
     torch.set_num_threads(1)
     path = tmp_path_factory.mktemp("searches") / "each"
     assert main(["tune", "image/sim-rff", *TINY, "--out", str(path)]) == 0
@@ -207,6 +208,7 @@ def test_the_report_shows_the_set_and_not_its_parts(finished):
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(arguments, says, tmp_path, capsys):
+    pytest.importorskip("tyro")
     assert main(["tune", *arguments, "--out", str(tmp_path / "new")]) != 0
     said = capsys.readouterr().err
     assert says in said
@@ -223,6 +225,7 @@ def test_a_folder_with_such_a_search_is_left_alone(finished, capsys, options):
 
 
 def test_a_setting_may_be_a_word(tmp_path, capsys):
+    pytest.importorskip("tyro")
     words = ["--search", "schedule=step", "--task.count", "1", "--retrain", "0"]
     assert main(["tune", "image/sim-rff", *TINY, *words, "--out", str(tmp_path / "words")]) == 0
     assert "schedule step" in capsys.readouterr().out

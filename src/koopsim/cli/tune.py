@@ -27,6 +27,7 @@ presets:
 
   koopsim tune copy/sim-single --scale smoke ends in a minute on a laptop.
   koopsim tune PRESET --search learning_rate='log 1e-4 1e-2' batch_size=1,2,5 changes what is searched over.
+  koopsim tune PRESET --confirm 5 trains the five best again with other seeds and chooses by their mean.
   koopsim tune image/sim-rff --per-picture --task.pictures DIR finds each picture's own settings.
   koopsim tune PRESET --backend ray --ray-address auto runs on a Ray cluster (docs/search.md).
   koopsim tune PRESET --help lists every setting.
@@ -52,6 +53,11 @@ class Options:
     """At each rung one in so many goes on."""
     retrain: int = 1
     """Seeds the best configuration is trained again with; 0: not at all."""
+    confirm: int = 0
+    """Train so many of the best configurations again with other seeds and choose by their mean: the best of many single
+    trials is the luckiest one. 0: choose by the search alone, as the paper does."""
+    confirm_seeds: int = 3
+    """Seeds each of them is trained again with; what --confirm costs is the product, in full trainings."""
     per_picture: bool = False
     """Of image regression: a search of its own for every picture, as in the paper; else one setting for all of them."""
     at_once: int | None = None
@@ -121,18 +127,20 @@ def _search(options: Options, run: Run, name: str) -> Any:
     if "max_t" in changed and "grace" not in changed:  # a shorter search has a shorter first rung
         changed["grace"] = min(space.grace, changed["max_t"])
     space = replace(space, **changed)
-    return Search(name, base, space, run.seed, options.backend, options.at_once, options.engine)
+    asked = (options.at_once, options.engine, options.confirm, options.confirm_seeds)
+    return Search(name, base, space, run.seed, options.backend, *asked)
 
 
 def _tune(options: Options, search: Any) -> int:
     import torch
 
+    from koopsim.search.confirm import confirmed_search
     from koopsim.search.directory import SearchDirectory
     from koopsim.search.per_picture import PictureSearches
     from koopsim.tasks import build_task
     from koopsim.train import Stopped, pick_device
 
-    resumed = SearchDirectory(options.resume) if options.resume else None
+    resumed = SearchDirectory(confirmed_search(options.resume)) if options.resume else None
     each = PictureSearches(options.resume) if options.resume else None
     if each and each.file.exists():
         search = each.read()[0]
@@ -169,14 +177,22 @@ def _one(options: Options, search: Any, directory: Any, begun: bool, device: Any
     """One search to its result."""
     from koopsim.cli.progress import TrainingProgress
     from koopsim.cli.tune_progress import TuneProgress
+    from koopsim.search.confirm import confirmed
     from koopsim.search.outcome import conclude
 
     capture = False if options.eager else None
-    with TuneProgress(search) as progress:
-        backend = _backend(options, search, directory, begun, device, capture, progress, task)
-        trials = backend.run()
+
+    def ended(search: Any, directory: Any, begun: bool) -> tuple[Any, float]:
+        with TuneProgress(search) as progress:
+            backend = _backend(options, search, directory, begun, device, capture, progress, task)
+            return backend.run(), backend.elapsed
+
+    trials, seconds = ended(search, directory, begun)
+    rows = confirmed(search, directory, trials, lambda *second: ended(*second)[0])
     with TrainingProgress(f"{search.name}, best trial", search.base.recipe.epochs) as progress:
-        return conclude(search, directory, trials, backend.elapsed, device, options.retrain, capture, progress, task)
+        return conclude(
+            search, directory, trials, seconds, device, options.retrain, capture, progress, task, confirmed=rows
+        )
 
 
 def _backend(
@@ -205,6 +221,8 @@ def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
     print(f"best: trial {best['trial']}, validation {metric} {best[metric]:.4g} after {best['t']} epochs")
     for name, value in best["values"].items():
         print(f"  {name:<28} {_shown(value)}")
+    for line in _confirmed_lines(result.get("confirmed", []), metric):
+        print(line)
     if "test" in result:
         figures = "  ".join(f"{key} {value:.4g}" for key, value in result["test"].items())
         print(f"trained again: test {figures}")
@@ -213,6 +231,20 @@ def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
             print(f"over {len(over['values'])} seeds: {metric} {over['mean']:.4g} +- {over['std']:.2g}")
     print(f"all of it in {path}: trials.csv, {', '.join(result['pictures'])}")
     return 0
+
+
+def _confirmed_lines(rows: list[dict[str, Any]], metric: str) -> list[str]:
+    """The best configurations with fresh seeds, the chosen one first."""
+    if not rows:
+        return []
+    lines = [f"confirmed with {len(rows[0]['seeds'])} other seeds each, validation {metric}:"]
+    for row in rows:
+        lost = row["figures"].count(None)
+        mean = "none" if row["mean"] is None else f"{row['mean']:.4g} +- {row['std']:.2g}"
+        gone = f", {lost} diverged or failed" if lost else ""
+        before = f"in the search {row['in_search']:.4g} after {row['in_search_epochs']} epochs"
+        lines.append(f"  trial {row['trial']:<5} {mean:<22} {before}{gone}")
+    return lines
 
 
 def _shown(value: Any) -> str:

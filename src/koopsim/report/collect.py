@@ -15,6 +15,7 @@ from typing import Any
 from koopsim.errors import KoopsimError
 from koopsim.report.checks import Result, problem
 from koopsim.report.searches import SearchFound, search_of_directory, search_of_json
+from koopsim.search.directory import CONFIRM_FOLDER
 
 RUN_FILES = {"config.json", "env.json", "mistakes.json", "search.json"}
 
@@ -67,10 +68,11 @@ def find(paths: Sequence[Path]) -> Findings:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Result files, kept results and searches; what Ray Tune keeps of a search for itself is not ours to read."""
-    rays = {file.parent / "ray" for file in folder.rglob("search.json")}
-    own = {file for file in folder.rglob("*.json") if file.name not in RUN_FILES and not rays & set(file.parents)}
+    """Result files, kept results and searches; not what a search keeps for itself: Ray Tune's files, its second look."""
     searched = {file.parent for file in folder.rglob("search.json")}
+    inner = {where / name for where in searched for name in ("ray", CONFIRM_FOLDER)}
+    own = {file for file in folder.rglob("*.json") if file.name not in RUN_FILES and not inner & set(file.parents)}
+    searched -= inner
     own = {file for file in own if not (file.name == "result.json" and file.parent in searched)}
     own |= {where / "search.json" for where in searched}
     sets = {file.parent for file in folder.rglob("pictures.json")}  # of searches per picture: the set's result says it

@@ -5,15 +5,17 @@ space.py  what is drawn      asha.py  who goes on      local.py  one process    
 
 from koopsim.search.asha import ASHA
 from koopsim.search.bandwidth import median_bandwidth
+from koopsim.search.confirm import confirmed
 from koopsim.search.directory import Search, SearchDirectory
 from koopsim.search.local import LocalSearch
 from koopsim.search.results import best_trial, read_trials
-from koopsim.search.space import Choice, LogUniform, Median, SearchSpace, Uniform, base_of, space_of
+from koopsim.search.space import Choice, Listed, LogUniform, Median, SearchSpace, Uniform, base_of, space_of
 from koopsim.search.trial import Trial
 
 __all__ = [
     "ASHA",
     "Choice",
+    "Listed",
     "LocalSearch",
     "LogUniform",
     "Median",
@@ -24,6 +26,7 @@ __all__ = [
     "Uniform",
     "base_of",
     "best_trial",
+    "confirmed",
     "median_bandwidth",
     "read_trials",
     "space_of",

@@ -5,6 +5,7 @@
     state.safetensors    where a local search stands: verdicts so far, and the tensors of the trials in training
     reports.jsonl, ray/  the same for a search on Ray: every report, and what Ray Tune itself keeps
     trials.csv           every trial: its configuration, its curve, why it stopped
+    confirm/             the best configurations trained again with other seeds: a search of its own (confirm.py)
     best/, best-2/, ...  run directories of the best trial, trained again on train+valid
     *.png, result.json   pictures, and the outcome; the latter is written last
 
@@ -25,6 +26,7 @@ from koopsim.search.space import SearchSpace
 from koopsim.search.space_text import overridden, space_to_dict
 
 SEARCH_FILE, PICTURES_FILE = "search.json", "pictures.json"  # what a folder is known by: see per_picture.py
+CONFIRM_FOLDER = "confirm"
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,23 @@ class Search:
     backend: str = "local"
     at_once: int | None = None  # trials in training at a time; None: as the backend thinks best
     engine: str = "auto"  # of the local backend: stacked, separate, or whichever suits the model
+    confirm: int = 0  # so many of the best configurations are trained again before one is chosen; 0: none
+    confirm_seeds: int = 3  # with so many other seeds each
+
+    def __post_init__(self) -> None:
+        if self.confirm < 0:
+            raise KoopsimError(f"confirm is {self.confirm}; give how many of the best to train again, 0 for none.")
+        if self.confirm_seeds < 1:
+            raise KoopsimError(f"confirm_seeds is {self.confirm_seeds}; it must be at least 1.")
+
+
+KEPT = ("seed", "backend", "at_once", "engine")
+ADDED = ("confirm", "confirm_seeds")  # later: a file from before has its search without them
 
 
 def search_to_dict(search: Search) -> dict[str, Any]:
     """A search as JSON values."""
-    kept = {key: getattr(search, key) for key in ("seed", "backend", "at_once", "engine")}
+    kept = {key: getattr(search, key) for key in (*KEPT, *ADDED)}
     return {"name": search.name, "run": to_dict(search.base), "space": space_to_dict(search.space), **kept}
 
 
@@ -53,7 +67,7 @@ def search_from_dict(data: dict[str, Any], file: Path) -> Search:
         given = data["space"]
         empty = SearchSpace({}, given["trials"], given["max_t"], given["grace"])
         space = overridden(empty, base, given, str(file))
-        kept = {key: data[key] for key in ("seed", "backend", "at_once", "engine")}
+        kept = {key: data[key] for key in KEPT} | {key: data[key] for key in ADDED if key in data}
         return Search(data["name"], base, space, **kept)
     except (KeyError, TypeError, ValueError) as error:
         raise KoopsimError(f"{file} is not a search: {error!r}.") from error
@@ -87,6 +101,7 @@ class SearchDirectory:
         self.result_file = self.path / "result.json"
         self.reports_file = self.path / "reports.jsonl"
         self.ray_folder = self.path / "ray"
+        self.confirm_folder = self.path / CONFIRM_FOLDER
 
     @classmethod
     def create(cls, path: Path | str, search: Search, overwrite: bool = False) -> SearchDirectory:
@@ -96,6 +111,7 @@ class SearchDirectory:
             stale.unlink(missing_ok=True)
         directory.reports_file.unlink(missing_ok=True)
         shutil.rmtree(directory.ray_folder, ignore_errors=True)
+        (directory.confirm_folder / SEARCH_FILE).unlink(missing_ok=True)  # of the search before this one
         write_json(directory.path / "env.json", environment())
         write_json(directory.search_file, search_to_dict(search))
         return directory

@@ -2,6 +2,9 @@
 
     best trial  ->  train+valid, all epochs of its recipe, one or more seeds  ->  test figures
 
+The best is the trial with the best last figure or, where the search was confirmed (confirm.py), the configuration with
+the best mean over fresh seeds.
+
 Image regression trains on the same quarter of the pixels again, as the paper does: its valid pixels are never trained
 on. What is already there (a finished retraining of a search that was stopped) is used again.
 """
@@ -43,11 +46,14 @@ def conclude(
     capture: bool | None = None,
     listen: Listener = lambda event: None,
     task: Task | None = None,
+    confirmed: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Pictures, retraining, result.json; the result."""
-    result = {"name": search.name, "backend": search.backend, **summary(trials, search.space, seconds)}
+    """Pictures, retraining, result.json; the result. `confirmed`: what `confirm.confirmed` gave, the best first."""
+    best = trials[confirmed[0]["trial"]] if confirmed else best_trial(trials, search.space)
+    result = {"name": search.name, "backend": search.backend, **summary(trials, search.space, seconds, best)}
+    if confirmed:
+        result["confirmed"] = list(confirmed)
     result["pictures"] = _pictures(search, directory, trials)
-    best = best_trial(trials, search.space)
     figures = []
     for number in range(seeds):
         figures.append(_retrained(search, directory, best.run, number, device, capture, listen, task)["test"])

@@ -82,9 +82,14 @@ def best_so_far(trials: Sequence[Trial], space: SearchSpace) -> list[tuple[float
     return found
 
 
-def summary(trials: Sequence[Trial], space: SearchSpace, seconds: float) -> dict[str, Any]:
-    """The outcome of a search as JSON values."""
-    best = best_trial(trials, space)
+def values_of(trial: Trial, space: SearchSpace) -> dict[str, Any]:
+    """All that was searched over, as this trial used it."""
+    return {path: value_of(trial, path) for path in space.parameters}
+
+
+def summary(trials: Sequence[Trial], space: SearchSpace, seconds: float, best: Trial | None = None) -> dict[str, Any]:
+    """The outcome of a search as JSON values; `best` where another than the best last figure was chosen."""
+    best = best_trial(trials, space) if best is None else best
     return {
         "trials": len(trials),
         "ended": dict(Counter(t.status for t in trials)),
@@ -95,7 +100,7 @@ def summary(trials: Sequence[Trial], space: SearchSpace, seconds: float) -> dict
             "trial": best.index,
             space.metric: best.last(space.metric),
             "t": best.t,
-            "values": {path: value_of(best, path) for path in space.parameters},
+            "values": values_of(best, space),
             "run": to_dict(best.run),
         },
     }

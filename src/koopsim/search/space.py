@@ -1,6 +1,6 @@
 """What a search draws from, and how: one definition for every backend.
 
-    trial i of seed s:   value of parameter p  =  draw_p( random numbers of (s, i, p) )
+    trial i of seed s:   value of parameter p  =  draw_p( random numbers of (s, i, p), i )
 
 so a trial's configuration depends on nothing but its number: not on the backend, not on the trials before it, and
 fixing one parameter leaves the draws of the others as they were. A parameter's name is its path in a `Run`
@@ -40,8 +40,16 @@ class Choice:
         if not self.values:
             raise KoopsimError("A choice has no values; give at least one.")
 
-    def draw(self, generator: np.random.Generator) -> Any:
+    def draw(self, generator: np.random.Generator, index: int) -> Any:
         return self.values[int(generator.integers(len(self.values)))]
+
+
+@dataclass(frozen=True)
+class Listed(Choice):
+    """These values in turn: trial i has values[i % len(values)]. Parameters listed together are rows of a table."""
+
+    def draw(self, generator: np.random.Generator, index: int) -> Any:
+        return self.values[index % len(self.values)]
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Uniform:
         if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
             raise KoopsimError(f"The range from {self.low:g} to {self.high:g} is empty; give the smaller end first.")
 
-    def draw(self, generator: np.random.Generator) -> float:
+    def draw(self, generator: np.random.Generator, index: int) -> float:
         return float(generator.uniform(self.low, self.high))
 
 
@@ -73,7 +81,7 @@ class LogUniform:
                 "the smaller first."
             )
 
-    def draw(self, generator: np.random.Generator) -> float:
+    def draw(self, generator: np.random.Generator, index: int) -> float:
         return math.exp(generator.uniform(math.log(self.low), math.log(self.high)))
 
 
@@ -91,7 +99,7 @@ class Median:
         if not 0 < self.low <= self.high < math.inf:
             raise KoopsimError(f"The factors of a median go from {self.low:g} to {self.high:g}; both must be positive.")
 
-    def draw(self, generator: np.random.Generator) -> str:
+    def draw(self, generator: np.random.Generator, index: int) -> str:
         return f"median*{math.exp(generator.uniform(math.log(self.low), math.log(self.high)))!r}"
 
 
@@ -126,7 +134,7 @@ class SearchSpace:
         values = {}
         for name, parameter in self.parameters.items():
             generator = np.random.default_rng([seed, index, zlib.crc32(name.encode())])
-            values[name] = parameter.draw(generator)
+            values[name] = parameter.draw(generator, index)
         return values
 
 

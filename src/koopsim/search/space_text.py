@@ -5,9 +5,10 @@
     recipe.weight_decay = uniform 0 0.1
     model.fourier.bandwidth = median 0.1 10     from the data, times a factor; plain "median": as it is
     recipe.schedule = cosine            fixed
+    recipe.learning_rate = listed 0.01 0.02     in turn: the first trial has the first, ...
 
-A file has the same under `parameters` (a list is a choice), beside `trials`, `max_t`, `grace`, `reduction`, `metric`
-and `mode`; what it leaves out stays as the paper has it.
+A file has the same under `parameters` (a list is a choice, {"listed": list} is taken in turn), beside `trials`,
+`max_t`, `grace`, `reduction`, `metric` and `mode`; what it leaves out stays as the paper has it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,17 @@ from typing import Any
 
 from koopsim.config import Run
 from koopsim.errors import KoopsimError, did_you_mean
-from koopsim.search.space import Choice, LogUniform, Median, Parameter, SearchSpace, Uniform, resolved, with_values
+from koopsim.search.space import (
+    Choice,
+    Listed,
+    LogUniform,
+    Median,
+    Parameter,
+    SearchSpace,
+    Uniform,
+    resolved,
+    with_values,
+)
 
 SETTINGS = {"trials": int, "max_t": int, "grace": int, "reduction": float, "metric": str, "mode": str}
 RANGES: dict[str, type[LogUniform] | type[Uniform] | type[Median]]
@@ -31,9 +42,15 @@ def parse_parameter(name: str, given: Any) -> Parameter:
     """A parameter from its text, from a list, or from a single value."""
     if isinstance(given, list):
         return Choice(tuple(_value(v) for v in given))
+    if isinstance(given, dict):
+        if list(given) != ["listed"] or not isinstance(given["listed"], list):
+            raise KoopsimError(f"{name} is {given!r}; expected a list, a range, or listed with a list.")
+        return Listed(tuple(_value(v) for v in given["listed"]))
     if not isinstance(given, str):
         return Choice((given,))
     words = given.replace("(", " ").replace(")", " ").replace(",", " ").split()
+    if words and words[0] == "listed":
+        return Listed(tuple(_value(word) for word in words[1:]))
     if words and words[0] in RANGES:
         numbers = [_value(word) for word in words[1:]]
         wanted = (0, 1, 2) if words[0] == "median" else (2,)
@@ -47,9 +64,11 @@ def parse_parameter(name: str, given: Any) -> Parameter:
     return Choice(tuple(_value(word.strip()) for word in given.split(",")))
 
 
-def parameter_text(parameter: Parameter) -> str | list[Any]:
+def parameter_text(parameter: Parameter) -> str | list[Any] | dict[str, list[Any]]:
     """The inverse of `parse_parameter`."""
     match parameter:
+        case Listed(values):
+            return {"listed": list(values)}
         case Choice(values):
             return list(values)
         case LogUniform(low, high):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import FourierNetworkConfig, Recipe, Run, SIMConfig, to_dict
+from koopsim.config import FourierNetworkConfig, ImageRegressionConfig, Recipe, Run, SIMConfig, to_dict
 from koopsim.models import build
 from koopsim.search.batched import batchable
 from koopsim.search.batched_step import BatchedPopulation
@@ -34,8 +34,12 @@ OWN = ("learning_rate", "schedule", "step_size", "epochs", "warm_up", "weight_de
 
 
 def stackable(run: Run) -> bool:
-    """Whether a run's model knows torch.vmap: a SIM does, and Tancik's; a solver's loop and an averaged copy do not."""
-    return isinstance(run.model, SIMConfig | FourierNetworkConfig) and not run.recipe.average
+    """Whether a run can be stacked: its model knows torch.vmap, which a solver's loop does not.
+
+    Parameters can be averaged in a stack, running statistics cannot: of averaged models only those of pictures.
+    """
+    averages = run.recipe.average and not isinstance(run.task, ImageRegressionConfig)
+    return isinstance(run.model, SIMConfig | FourierNetworkConfig) and not averages
 
 
 def stack_key(run: Run) -> str:

@@ -85,7 +85,7 @@ class StackedPictures(Slots):
         """Training loss of the epoch just finished and the PSNRs on the validation pixels; or `Diverged`."""
         rows, last = self.rows(slot), self.ages[slot] * self.steps_per_epoch
         loss = finite_mean(self.population.losses[rows.start : rows.stop, last - self.steps_per_epoch : last])
-        models = [self.population.stack.model(row) for row in rows]
+        models = [self.population.model(row) for row in rows]
         return {"train_loss": loss} | self.task.figures(self.task.psnrs(models, "valid"))
 
     def compact(self, keep: Sequence[int]) -> None:

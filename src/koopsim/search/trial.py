@@ -159,7 +159,7 @@ class AlonePictures:
     def figures(self) -> dict[str, float]:
         losses = self.population.losses[:, self.t * self.steps_per_epoch : (self.t + 1) * self.steps_per_epoch]
         loss = finite_mean(losses)
-        return {"train_loss": loss, **self.task.evaluate(self.population.stack.models(), "valid")}  # pyright: ignore
+        return {"train_loss": loss, **self.task.evaluate(self.population.models(), "valid")}  # pyright: ignore
 
     def state(self) -> dict[str, Tensor]:
         return self.population.state()
