@@ -16,9 +16,10 @@ part() {  # name, most seconds, command...: its output in a log of its own
 }
 bench() { part "bench-$1-$2" "$3" python benchmarks/bench_cuda.py "$1" --precision "$2" --out "$R/bench-$2.json"; }
 sets="$PICTURES/natural16 $PICTURES/text16"
-halving="--rungs 400 1000 2000 --keep 0.3 --stages search final"  # a first rung at 200 chose large rates
-pictures() { part "pictures-$1" "$2" python benchmarks/image_regression.py --sets $sets $halving --models "$1" \
-  --trials "$3" --out "$R" --minutes 20; }
+halving="--rungs 600 1200 2000 --keep 0.3"  # a first rung at 200 chose large rates
+pictures() {  # name, most seconds, models and options: searched where a number of trials is given, then 2,000 steps
+  part "pictures-$1" "$2" python benchmarks/image_regression.py --sets $sets $halving --out "$R" --minutes 20 "${@:3}"
+}
 
 steps() {  # 2 minutes
   part copy-steps 60 python benchmarks/copy_memory_steps.py --models copy/sim-single copy/sim-two --modes captured \
@@ -39,17 +40,22 @@ cifar_search() { part search-cifar10 900 python benchmarks/search_run.py cifar10
   --retrain 3; }  # 8 minutes
 image_timing() { part image-timing 90 python benchmarks/image_regression.py --sets "$PICTURES/natural16" --stages timing \
   --precisions fp16 bf16 tf32 --out "$R"; }  # 1 minute
-table3() {  # 7 minutes
-  pictures tancik 120 1; pictures sim-rff 240 16; pictures sim-single 240 12; pictures sim-two 400 12
-  part precision 120 python benchmarks/image_regression.py --sets $sets --stages precision --models sim-rff sim-two \
-    --precision-pictures 4 --out "$R"
+table3() {  # 6 minutes; SIM (RFF only) by the paper's recipe has the settings of an earlier search, where RESULTS holds it
+  pictures rff-best 240 --models sim-rff --stages search final --trials 12 --average 0.995 --suffix=-best
+  pictures single 240 --models sim-single --stages search final --trials 12 --precision bf16
+  pictures paper 120 --models tancik sim-rff --stages final
+  pictures tancik-best 60 --models tancik --stages final --average 0.995 --suffix=-best
 }
-figure4() { part figure4 120 python benchmarks/image_regression.py --sets photographs text --pictures 2 $halving \
-  --trials 12 --out "$R/figure4" --draw 0 1 --minutes 2; }
+sim_two() { pictures two 400 --models sim-two --stages search final --trials 12; }  # 5 minutes
+figure4() { part figure4 120 python benchmarks/image_regression.py --sets photographs text --pictures 2 \
+  --stages final --out "$R/figure4" --draw 0 1 --minutes 2; }  # half a minute, with the presets' settings
 table2_mondeq() { MODELS=mondeq part table2-mondeq 900 benchmarks/table2.sh "$R" cifar10 svhn mnist; }  # 6 minutes
-table2_sims() { MODELS=sims part table2-sims 1500 benchmarks/table2.sh "$R" cifar10 svhn mnist; }  # 12 minutes
+table2_sims() {  # 8 minutes: two series beside each other, for neither fills the chip
+  MODELS=sims part table2-cifar10 900 benchmarks/table2.sh "$R" cifar10 &
+  MODELS=sims part table2-others 900 benchmarks/table2.sh "$R" mnist svhn; wait
+}
 
 [ $# -gt 0 ] || set -- steps copy_search cifar_search side_by_side table2_mondeq \
-  image_timing table3 figure4 table2_sims
+  image_timing table3 sim_two figure4 table2_sims
 for wanted in "$@"; do "$wanted"; done
 echo "finished $(date +%T)"

@@ -16,6 +16,7 @@ A result is written as soon as it is there; what fails is said and the rest goes
 
 import argparse
 import json
+import math
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -73,21 +74,22 @@ class Space:
     rates: tuple[float, float]
     bandwidths: tuple[float, float]
     share: float = 1.0  # of --trials
-    decays: tuple[float, ...] = (0.0,)  # of the weights, taken in turn; the paper has none
+    gains: tuple[float, ...] = (1.0,)  # of the lift's first matrices, taken in turn
 
 
 # The region that trials on small crops left open (docs/images-as-networks.md), narrowed to where the first recorded
-# searches had their best trials by validation pixels; --wide is the paper's whole space.
+# searches had their best trials by validation pixels, and to what was best on other pictures (image_recipes.py); --wide
+# is the paper's whole space.
 SPACES = {
-    "sim-single": Space((Shape(512, 512, 0),), (4e-4, 2e-3), (1, 1), share=0.5),
+    "sim-single": Space((Shape(512, 512, 0),), (5e-4, 2.5e-3), (1, 1), share=0.5, gains=(math.sqrt(6), 1.0)),
     "sim-two": Space((Shape(32, 32, 512), Shape(64, 64, 512)), (1e-4, 1e-3), (0.003, 0.02)),
-    "sim-rff": Space((Shape(0, 2, 512),), (8e-4, 7e-3), (0.008, 0.018), decays=(0.0, 0.2, 0.6)),
+    "sim-rff": Space((Shape(0, 2, 512),), (1.5e-3, 1e-2), (0.006, 0.015)),
     "tancik": Space((), (1e-3, 1e-3), (1, 1)),
 }
 
 
-def sim(shape: Shape, bandwidth: float) -> SIMConfig:
-    lift = MLPConfig(2, shape.width) if shape.width else IdentityConfig(2)
+def sim(shape: Shape, bandwidth: float, gain: float = 1.0) -> SIMConfig:
+    lift = MLPConfig(2, shape.width, gain=gain) if shape.width else IdentityConfig(2)
     psi = FourierConfig(shape.M, bandwidth) if shape.M else None
     return SIMConfig(lift, lift_dim=shape.N, fourier=psi, hidden=HIDDEN, outputs=3)
 
@@ -108,12 +110,13 @@ def label(member: Member) -> dict[str, Any]:
     found: dict[str, Any] = {"learning_rate": member.learning_rate, "seed": member.seed}
     if isinstance(member.model, SIMConfig):
         lift = member.model.lift
-        found |= {"width": lift.width, "N": member.model.lift_dim} if isinstance(lift, MLPConfig) else {}
+        if isinstance(lift, MLPConfig):
+            found |= {"width": lift.width, "N": member.model.lift_dim, "gain": lift.gain}
         if member.model.fourier:
             found |= {"M": member.model.fourier.features, "bandwidth": member.model.fourier.bandwidth}
     elif isinstance(member.model, FourierNetworkConfig):
         found |= {"sigma": member.model.sigma}
-    return found | ({"weight_decay": member.weight_decay} if member.weight_decay else {})
+    return found
 
 
 class Bench:
@@ -121,7 +124,9 @@ class Bench:
         self.a = arguments
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.deadline = time.monotonic() + 60 * arguments.minutes
-        self.recipe = Recipe(epochs=-(-arguments.steps // STEPS_AN_EPOCH), schedule=arguments.schedule)
+        self.recipe = Recipe(
+            epochs=-(-arguments.steps // STEPS_AN_EPOCH), schedule=arguments.schedule, average=arguments.average
+        )
         self.tasks: dict[str, ImageRegression] = {}
         arguments.out.mkdir(parents=True, exist_ok=True)
 
@@ -179,8 +184,8 @@ class Bench:
 
     # ------------------------------------------------------------ search
 
-    def trials(self, name: str, count: int) -> list[tuple[Model, float, float]]:
-        """Quasi-random (model, learning rate, weight decay), spread evenly over shapes and decays."""
+    def trials(self, name: str, count: int) -> list[tuple[Model, float]]:
+        """Quasi-random (model, learning rate), spread evenly over shapes and gains."""
         space = SPACES[name]
         shapes = [Shape(*map(int, text.split("x"))) for text in self.a.shapes or []] or space.shapes
         rates, bandwidths = np.log(self.a.rates or space.rates), np.log(self.a.bandwidths or space.bandwidths)
@@ -194,15 +199,15 @@ class Bench:
             if self.a.tiny:
                 shape = Shape(min(shape.width, 16), min(shape.N, 16), min(shape.M, 32))
             rate = float(np.exp(rates[0] + u * (rates[1] - rates[0])))
-            model = sim(shape, float(np.exp(bandwidths[0] + v * (bandwidths[1] - bandwidths[0]))))
-            found.append((model, rate, space.decays[i % len(space.decays)]))
+            bandwidth = float(np.exp(bandwidths[0] + v * (bandwidths[1] - bandwidths[0])))
+            found.append((sim(shape, bandwidth, space.gains[i % len(space.gains)]), rate))
         return found
 
     def search(self, name: str, pictures: str) -> None:
         """Successive halving: every rung's survivors of a picture are its best on the validation pixels."""
         task, began = self.task(pictures), time.monotonic()
         trials = self.trials(name, max(2, round(SPACES[name].share * self.a.trials)))
-        members = [Member(p, m, lr, self.a.seed + 17 * p, wd) for p in range(len(task.names)) for m, lr, wd in trials]
+        members = [Member(p, m, lr, self.a.seed + 17 * p) for p in range(len(task.names)) for m, lr in trials]
         alive, states, curves = list(range(len(members))), {}, [[] for _ in members]
         reached = 0
         for rung, steps in enumerate(self.a.rungs):
@@ -246,7 +251,7 @@ class Bench:
         for look in range(self.a.looks - 1, -1, -1):
             population.run(steps - look * apart - reached)
             reached = steps - look * apart
-            found.append(task.psnrs(population.stack.models(), "valid", pictures))
+            found.append(task.psnrs(population.models(), "valid", pictures))
         return np.mean(found, axis=0).tolist()
 
     def best_mean(self, task: ImageRegression, members: list[Member], curves: list, alive: list[int]) -> float:
@@ -285,11 +290,10 @@ class Bench:
         chosen = json.loads(found.read_text())["chosen"] if found.exists() else {}
         members = []
         for p, picture in enumerate(task.names):
-            (model, rate), decay = default_choice(name, pictures, self.a.tiny), 0.0
+            model, rate = default_choice(name, pictures, self.a.tiny)
             if picture in chosen:
                 model, rate = from_dict(Model, chosen[picture]["model"]), chosen[picture]["learning_rate"]
-                decay = chosen[picture].get("weight_decay", 0.0)
-            members.append(Member(p, model, rate, seed + 17 * p, decay))
+            members.append(Member(p, model, rate, seed + 17 * p))
         return members
 
     # ------------------------------------------------------------ final
@@ -319,7 +323,7 @@ class Bench:
                 line = lines.setdefault(step, {"seconds": [], "train": [], "valid": [], "test": []})
                 line["seconds"].append(spent)
                 line["train"] += [psnr_of(v) for v in population.losses[:, step - 1].double().tolist()]
-                models = list(population.stack.models())
+                models = list(population.models())
                 where = [members[i].picture for i in part]
                 for split in ("valid", "test"):
                     line[split] += task.psnrs(models, split, where)
@@ -457,12 +461,10 @@ def known(curve: list[dict[str, float]]) -> float:
     return value if np.isfinite(value) else -np.inf
 
 
-SLOT_STATE = ("flat", "mean", "square", "steps", "losses")
-
-
 def taken(population: Population, slot: int) -> dict[str, torch.Tensor]:
     """A member's state, off the device; its buffers come again from its seed."""
-    return {name: population.state()[name][slot].detach().cpu().clone() for name in SLOT_STATE}
+    own = {name: t for name, t in population.state().items() if not name.startswith("buffer.")}
+    return {name: t[slot].detach().cpu().clone() for name, t in own.items()}
 
 
 @torch.no_grad()
@@ -491,6 +493,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--schedule", choices=["constant", "cosine"], default="constant", help="the paper's is constant"
     )
+    parser.add_argument("--average", type=float, default=0.0, help="of the weights, as in a recipe; the paper has none")
     parser.add_argument("--suffix", default="", help="of the files, to keep another recipe beside the paper's: -cosine")
     parser.add_argument("--rates", type=float, nargs=2, metavar=("LOW", "HIGH"), help="where learning rates are drawn")
     parser.add_argument("--bandwidths", type=float, nargs=2, metavar=("LOW", "HIGH"), help="and bandwidths")

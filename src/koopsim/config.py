@@ -57,10 +57,12 @@ class MLPConfig:
     inputs: int = 2
     width: int = 256
     layers: int = 2
+    gain: float = 1.0  # of the matrices it starts with: 1 is PyTorch's own, sqrt(6) He's
 
     def __post_init__(self) -> None:
         for name in ("inputs", "width", "layers"):
             _require(getattr(self, name) >= 1, f"MLP {name} is {getattr(self, name)}; it must be at least 1.")
+        _require(self.gain > 0, f"MLP gain is {self.gain}; it must be positive.")
 
 
 @dataclass(frozen=True)

@@ -78,3 +78,19 @@ def test_uint8_digits_are_the_numbers_they_name():
     tcn = TCN(4, levels=2)
     digits = torch.randint(0, 10, (2, 12), dtype=torch.uint8)
     torch.testing.assert_close(tcn(digits), tcn(digits.float()))
+
+
+def test_a_gain_scales_the_matrices_an_mlp_starts_with_and_nothing_else():
+    from koopsim.config import MLPConfig
+    from koopsim.errors import KoopsimError
+    from koopsim.nn.sim import build_lift
+
+    def start(gain: float) -> dict[str, torch.Tensor]:
+        torch.manual_seed(3)
+        return build_lift(MLPConfig(2, 8, gain=gain), 5).state_dict()
+
+    plain, scaled = start(1.0), start(2.5)
+    for name, tensor in plain.items():
+        torch.testing.assert_close(scaled[name], tensor * (2.5 if name.endswith("weight") else 1.0))
+    with pytest.raises((KoopsimError, ValueError), match="gain is 0"):
+        MLPConfig(gain=0.0)

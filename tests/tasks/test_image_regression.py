@@ -86,18 +86,17 @@ def test_psnr_is_not_clamped():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_together_is_alone(name):
-    """Three pictures, each with its own rate, decay, bandwidth and seed, against the plain model and torch's AdamW."""
+    """Three pictures, each with its own rate, bandwidth and seed, against the plain model and torch's AdamW."""
     task = small_task()
-    decays = [None, 0.0, 5.0]
-    members = [Member(p, with_bandwidth(MODELS[name], 1 + p), (1 + p) * 1e-3, 7 * p, decays[p]) for p in (2, 0, 1)]
-    population = population_of(task, members, Recipe(epochs=2), "float64")
+    members = [Member(p, with_bandwidth(MODELS[name], 1 + p), (1 + p) * 1e-3, 7 * p) for p in (2, 0, 1)]
+    population = population_of(task, members, Recipe(epochs=2, weight_decay=5.0), "float64")
     population.run(10)
     x, y = task.split("train")
     for p, member in enumerate(members):
         model = build_member(member, "float64")
         weights = [w for w in model.parameters() if w.ndim > 1]
         biases = [w for w in model.parameters() if w.ndim < 2]
-        kinds = [{"params": weights, "weight_decay": member.weight_decay or 0.0}, {"params": biases}]
+        kinds = [{"params": weights, "weight_decay": 5.0}, {"params": biases}]
         adam = torch.optim.AdamW(kinds, lr=member.learning_rate, weight_decay=0.0)
         for _ in range(10):
             adam.zero_grad()
@@ -149,11 +148,11 @@ def test_memory_is_counted_where_it_goes():
         bytes_of(SIMConfig(), 10)
 
 
-def small_run(name="image/sim-rff", **task):
+def small_run(name="image/sim-rff", average=0.0, **task):
     run = run_of(name, "smoke")
     model = MODELS["tancik" if name.endswith("tancik") else name.split("-")[1]]
     config = replace(run.task, pictures="text", size=16, count=3, steps_an_epoch=4, **task)
-    return replace(run, model=model, task=config, recipe=replace(run.recipe, epochs=3))
+    return replace(run, model=model, task=config, recipe=replace(run.recipe, epochs=3, average=average))
 
 
 def run_in(path, run, resume=False, **options):
@@ -161,9 +160,10 @@ def run_in(path, run, resume=False, **options):
     return directory, train(run, directory, "image/sim-rff", CPU, resume=resume, **options)
 
 
+@pytest.mark.parametrize("average", [0.0, 0.9])
 @pytest.mark.parametrize("name", ["image/sim-single", "image/sim-two", "image/sim-rff", "image/tancik"])
-def test_a_run_leaves_what_it_found_and_loads_again(name, tmp_path):
-    run = small_run(name)
+def test_a_run_leaves_what_it_found_and_loads_again(name, average, tmp_path):
+    run = small_run(name, average)
     directory, result = run_in(tmp_path / "r", run)
     assert result["steps"] == 12
     assert [line["step"] for line in result["metrics"]] == [4, 8, 12]
@@ -182,12 +182,19 @@ def test_a_set_cut_into_groups_gives_the_same_networks(tmp_path):
     assert parts["test"] == pytest.approx(whole["test"], rel=1e-4)
 
 
-@pytest.mark.parametrize("stop_after", [1, 4])
-def test_a_stopped_run_resumes_to_the_same_bits(stop_after, tmp_path, monkeypatch):
+def test_an_average_is_another_network(tmp_path):
+    plain, averaged = (run_in(tmp_path / str(a), small_run(average=a))[1] for a in (0.0, 0.9))
+    assert [line["train_loss"] for line in averaged["metrics"]] == [line["train_loss"] for line in plain["metrics"]]
+    assert averaged["test"] != plain["test"]
+
+
+@pytest.mark.parametrize(("stop_after", "average"), [(1, 0.0), (4, 0.9)])
+def test_a_stopped_run_resumes_to_the_same_bits(stop_after, average, tmp_path, monkeypatch):
     import os
     import signal
 
-    _, whole = run_in(tmp_path / "whole", small_run(at_once=2))
+    run = small_run(average=average, at_once=2)
+    _, whole = run_in(tmp_path / "whole", run)
     seen = 0
 
     def stop(event):
@@ -197,11 +204,11 @@ def test_a_stopped_run_resumes_to_the_same_bits(stop_after, tmp_path, monkeypatc
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(loop.Stopped):
-        run_in(tmp_path / "cut", small_run(at_once=2), listen=stop)
+        run_in(tmp_path / "cut", run, listen=stop)
     with pytest.raises(KoopsimError, match="unfinished"):
         load(tmp_path / "cut")
     torch.manual_seed(999)
-    _, resumed = run_in(tmp_path / "cut", small_run(at_once=2), resume=True)
+    _, resumed = run_in(tmp_path / "cut", run, resume=True)
     assert resumed["test"] == whole["test"]
     without = [[{k: v for k, v in line.items() if k != "seconds"} for line in r["metrics"]] for r in (whole, resumed)]
     assert without[0] == without[1]

@@ -103,7 +103,7 @@ def network(seed):
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(2, 7, bias=False), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 1)).to(device)
 
-for clip, decay in [(None, False), (0.05, True), (50.0, False)]:
+for clip, decay, average in [(None, False, 0.0), (0.05, True, 0.7), (50.0, False, 0.0)]:
     tables = [adam_table(Recipe(epochs=6, learning_rate=r, weight_decay=0.3), 1) for r in (1e-3, 3e-2, 1e-2, 2e-2)]
     x = torch.rand(4, 9, 2, generator=torch.Generator().manual_seed(1)).to(device)
     x[3, 0, 0] = torch.inf  # this one is lost at its first step, and nobody else with it
@@ -112,7 +112,7 @@ for clip, decay in [(None, False), (0.05, True), (50.0, False)]:
         loss = lambda model, x: (model(x) - 1).square().mean()
         models = [network(seed) for seed in range(4)]
         schedules = torch.as_tensor(np.stack(tables))
-        population = Population(models, loss, (x,), schedules, (False,), clip_norm=clip, decay=decay)
+        population = Population(models, loss, (x,), schedules, (False,), clip_norm=clip, decay=decay, average=average)
         population.fused = lambda fused=fused: fused
         population.run(2)
         population.stop([1])
@@ -120,6 +120,7 @@ for clip, decay in [(None, False), (0.05, True), (50.0, False)]:
         population.run(3)
         pair.append(population)
     fast, slow = (population.state() for population in pair)
+    assert ("averaged" in fast) == bool(average)
     assert fast["steps"].tolist() == slow["steps"].tolist() == [5, 2, 6, 5]
     for name, b in slow.items():
         torch.testing.assert_close(fast[name], b, rtol=1e-4, atol=1e-5, equal_nan=True, msg=name)

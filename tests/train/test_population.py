@@ -126,6 +126,25 @@ def test_clipping_and_decay_are_each_members_own():
         same(population, p, model, rtol=1e-9, atol=1e-9)
 
 
+def test_an_average_is_each_members_own_and_is_what_is_judged():
+    x, y = data(3)
+    models = [nn.Linear(2, 1).double() for _ in range(3)]
+    rates = schedules(RATES)
+    population = Population(models, loss, (x, y), rates, (False, False), average=0.75)
+    expected = population.stack.flat.clone()
+    for step in range(STEPS):
+        if step == 4:
+            population.stop([1])
+        population.run(1)
+        moving = [0, 2] if step >= 4 else [0, 1, 2]
+        expected[moving] = 0.75 * expected[moving] + 0.25 * population.stack.flat[moving]
+    torch.testing.assert_close(population.averaged, expected)
+    judged = [torch.cat([p.reshape(-1) for p in model.parameters()]) for model in population.models()]
+    torch.testing.assert_close(torch.stack(judged), expected)
+    population.replace(0, models[0], rates[0])
+    torch.testing.assert_close(population.averaged[0], population.stack.flat[0])
+
+
 def test_a_member_that_diverges_or_stops_disturbs_nobody():
     x, y = data(3)
     x[0, 0, 0] = torch.inf

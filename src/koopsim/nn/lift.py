@@ -22,12 +22,20 @@ from koopsim.nn.taps import Taps
 
 
 class MLP(nn.Sequential):
-    """(..., inputs) -> (..., outputs): `layers` hidden layers of `width` with ReLU, then a linear one."""
+    """(..., inputs) -> (..., outputs): `layers` hidden layers of `width` with ReLU, then a linear one.
 
-    def __init__(self, inputs: int, width: int, outputs: int, layers: int = 2):
+    Its matrices start `gain` times as large as PyTorch's. A network of coordinates learns faster with He's, sqrt(6).
+    """
+
+    def __init__(self, inputs: int, width: int, outputs: int, layers: int = 2, gain: float = 1.0):
         sizes = [inputs] + [width] * layers
         hidden = [m for a, b in itertools.pairwise(sizes) for m in (Linear(a, b), nn.ReLU())]
         super().__init__(*hidden, Linear(sizes[-1], outputs))
+        if gain != 1:
+            with torch.no_grad():
+                for layer in self:
+                    if isinstance(layer, nn.Linear):
+                        layer.weight.mul_(gain)
 
 
 class VGG(nn.Module):

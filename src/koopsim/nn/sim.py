@@ -99,8 +99,8 @@ def build_lift(lift: config.Lift, dim: int) -> nn.Module:
             return TCN(dim, levels, channels, kernel, input_channels)
         case config.VGGConfig(channels, image):
             return VGG(image, channels, dim)
-        case config.MLPConfig(inputs, width, layers):
-            return MLP(inputs, width, dim, layers)
+        case config.MLPConfig(inputs, width, layers, gain):
+            return MLP(inputs, width, dim, layers, gain)
         case config.IdentityConfig():
             return nn.Identity()
 

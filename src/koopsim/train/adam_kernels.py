@@ -132,8 +132,9 @@ def advance(adam: Adam, g: Tensor, loss: Tensor, course: Course) -> None:
 
 @torch.no_grad()
 def advance_members(population: Population, g: Tensor, losses: Tensor) -> None:
-    """`Population.update`: clip, update, write the losses down, count, for each member that goes on."""
+    """`Population.update`: clip, update, average, write the losses down, count, for each member that goes on."""
     flat, clips, decays = population.stack.flat, population.clip_norm is not None, population.decayed is not None
+    averages = population.averaged is not None
     members, n = g.shape
     sums, scalars = g.new_empty(members, PARTS), g.new_empty(members, SCALARS)
     with torch.cuda.device_of(g):
@@ -144,6 +145,7 @@ def advance_members(population: Population, g: Tensor, losses: Tensor) -> None:
         )  # fmt: skip
         _update[(triton.cdiv(n, BLOCK), members)](
             g, flat, population.mean, population.square, flat if population.decayed is None else population.decayed,
-            flat, sums, scalars, n, population.eps, population.clip_norm or 0.0, 0.0,
-            SQUARE_DECAY=BETA2, CLIP=clips, DECAY=decays, AVERAGE=False, PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
+            flat if population.averaged is None else population.averaged,
+            sums, scalars, n, population.eps, population.clip_norm or 0.0, 1 - population.average,
+            SQUARE_DECAY=BETA2, CLIP=clips, DECAY=decays, AVERAGE=averages, PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
         )  # fmt: skip

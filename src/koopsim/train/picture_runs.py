@@ -139,7 +139,7 @@ class _Pictures:
             "train_psnr": float(np.mean([psnr_of(v) for v in losses.tolist()])),
         }
         if self.run.train_on == "train":
-            psnrs = self.task.psnrs(population.stack.models(), "valid", group)
+            psnrs = self.task.psnrs(population.models(), "valid", group)
             line["valid_psnr"] = float(np.mean(psnrs))
         if len(self.groups) > 1:
             line["group"] = len(self.done) + 1
@@ -152,7 +152,7 @@ class _Pictures:
         for group, state in zip(self.groups, self.done, strict=False):
             for row, p in enumerate(group):
                 model = build_member(self.members[p], self.run.precision)
-                nn.utils.vector_to_parameters(state["flat"][row], model.parameters())
+                nn.utils.vector_to_parameters(state.get("averaged", state["flat"])[row], model.parameters())
                 for name, buffer in model.named_buffers():
                     buffer.copy_(state[f"buffer.{name}"][row])
                 found.append(model)
@@ -206,7 +206,7 @@ class _Pictures:
 
 
 def _lasting(name: str) -> bool:
-    return name == "flat" or name.startswith("buffer.")
+    return name in ("flat", "averaged") or name.startswith("buffer.")
 
 
 @torch.no_grad()

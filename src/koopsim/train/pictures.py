@@ -41,7 +41,6 @@ class Member:
     model: Model
     learning_rate: float
     seed: int = 0
-    weight_decay: float | None = None  # None: the recipe's
 
 
 def build_member(member: Member, precision: str = "float32") -> nn.Module:
@@ -74,8 +73,8 @@ def population_of(
     with full_precision():
         features = _features(models, x, dtype)
     given, inputs = (False, x) if features is None else (True, features)
-    recipes = [_recipe(recipe, m) for m in members]
     if schedules is None:
+        recipes = [replace(recipe, learning_rate=m.learning_rate) for m in members]
         tables = [adam_table(own, task.config.steps_an_epoch) for own in recipes]
         schedules = torch.as_tensor(np.stack(tables), device=task.device)
 
@@ -90,16 +89,12 @@ def population_of(
         shared=(not given, False),
         eps=recipe.eps,
         clip_norm=recipe.clip_norm,
-        decay=any(own.weight_decay > 0 for own in recipes),
+        decay=recipe.weight_decay > 0,
+        average=recipe.average,
         scale=LOSS_SCALE if precision == "fp16" else 1.0,
         capture=capture,
         compile=compile,
     )
-
-
-def _recipe(recipe: Recipe, member: Member) -> Recipe:
-    decay = recipe.weight_decay if member.weight_decay is None else member.weight_decay
-    return replace(recipe, learning_rate=member.learning_rate, weight_decay=decay)
 
 
 def put_member(

@@ -87,6 +87,7 @@ class Population:
     schedules  (P, steps, 4): a row of `schedule.adam_table` for each member and step; may be rewritten between steps
     shared     for each tensor of the batch, whether all members see the same one; else its first axis is the member
     eps        of Adam;   clip_norm  of each member's gradient;   decay  apply the schedules' weight decay
+    average    judge each member by a <- a + (1 - average) (p - a), the average of its parameters p; 0: by p itself
     scale      gradients are taken of the loss times this, so that none is too small for float16; Adam's eps and the
                clipping take it along, and what it does to the moments cancels
     capture    replay the step from a CUDA graph;   compile  let torch.compile fuse its small kernels
@@ -102,6 +103,7 @@ class Population:
         eps: float = 1e-8,
         clip_norm: float | None = None,
         decay: bool = False,
+        average: float = 0.0,
         scale: float = 1.0,
         autocast: torch.dtype | None = None,
         capture: bool = False,
@@ -121,6 +123,7 @@ class Population:
         self.scale, self.autocast, self.capture = scale, autocast, capture
         self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)
         self.decayed = self.stack.matrices() if decay else None
+        self.average, self.averaged = average, flat.clone() if average else None
         self.slots = torch.arange(self.size, device=self.device)
         self.steps = torch.zeros(self.size, dtype=torch.int64, device=self.device)  # taken so far by each member
         self.active = torch.ones(self.size, dtype=torch.bool, device=self.device)
@@ -190,6 +193,8 @@ class Population:
                 self.stack.flat.sub_(torch.where(moves, decay, still) * self.decayed * self.stack.flat)
             scale = self.square.sqrt().div_(root_correction).add_(self.eps)
             self.stack.flat.addcdiv_(self.mean * -step_size, scale)
+            if self.averaged is not None:
+                self.averaged.lerp_(self.stack.flat, moves.to(g.dtype) * (1 - self.average))
             kept = self.losses[self.slots, at]
             self.losses[self.slots, at] = torch.where(goes, losses.to(kept.dtype), kept)
             self.steps.add_(goes)
@@ -213,18 +218,32 @@ class Population:
         """Every tensor that a step changes: what a checkpoint holds and a capture restores."""
         own = {"flat": self.stack.flat, "mean": self.mean, "square": self.square, "steps": self.steps}
         own |= {"active": self.active, "losses": self.losses}
+        own |= {} if self.averaged is None else {"averaged": self.averaged}
         return own | {f"buffer.{name}": t for name, t in self.stack.buffers.items()}
 
     @torch.no_grad()
     def replace(self, slot: int, model: nn.Module, schedule: Tensor) -> None:
         """Give `slot` to a new model at its first step; the others notice nothing."""
         self.stack.put(slot, model)
+        if self.averaged is not None:
+            self.averaged[slot].copy_(self.stack.flat[slot])
         self.schedules[slot].copy_(schedule)
         self.mean[slot].zero_()
         self.square[slot].zero_()
         self.steps[slot] = 0
         self.losses[slot] = torch.nan
         self.active[slot] = True
+
+    def model(self, p: int) -> nn.Module:
+        """Member `p` as it is judged: with its last parameters, or with their average."""
+        model = self.stack.model(p)
+        if self.averaged is not None:
+            nn.utils.vector_to_parameters(self.averaged[p].clone(), model.parameters())
+        return model
+
+    def models(self) -> Iterator[nn.Module]:
+        """The members as they are judged, one by one."""
+        return (self.model(p) for p in range(self.size))
 
     def stop(self, slots: Sequence[int]) -> None:
         """Freeze these members where they are."""
