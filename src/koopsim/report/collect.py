@@ -68,7 +68,7 @@ def find(paths: Sequence[Path]) -> Findings:
 
 
 def _files(folder: Path) -> list[Path]:
-    """Result files, kept results and searches; not what a search keeps for itself: Ray Tune's files, its second look."""
+    """Result files, kept results and searches; not what a search keeps for itself: Ray's files, its second look."""
     searched = {file.parent for file in folder.rglob("search.json")}
     inner = {where / name for where in searched for name in ("ray", CONFIRM_FOLDER)}
     own = {file for file in folder.rglob("*.json") if file.name not in RUN_FILES and not inner & set(file.parents)}
