@@ -102,7 +102,7 @@ def default_choice(name: str, pictures: str, tiny: bool) -> tuple[Model, float]:
     shape = SPACES[name].shapes[0]
     shape = Shape(min(shape.width, 16), min(shape.N, 16), min(shape.M, 32)) if tiny else shape
     bandwidth, rate = {"sim-single": (1.0, 1e-3), "sim-two": (0.006, 4e-4), "sim-rff": (0.014, 2e-3)}[name]
-    return sim(shape, bandwidth), rate
+    return sim(shape, bandwidth, SPACES[name].gains[0]), rate
 
 
 def label(member: Member) -> dict[str, Any]:

@@ -1,12 +1,14 @@
 """Milliseconds per training step of the monDEQs, where they go, and how many splitting steps the solves take.
 
-    python benchmarks/mondeq_steps.py [--batch 128] [--modes eager captured parts] [--inverses kernel blocks lu]
-        [--precisions high] [--strength 1] [--tune] [--float32] [--profile] [--out FILE.json]
+    python benchmarks/mondeq_steps.py [--batch 128] [--modes eager captured parts inverses]
+        [--inverses kernel blocks lu] [--precisions high] [--strength 1] [--tune] [--float32] [--profile]
+        [--out FILE.json]
 
 Each row is one model: forward, backward, no optimiser, random images, the median over repeats. `--strength` sets the
 Frobenius norms of A and B: 1 is how training starts, trained models have more and take more steps. The mode `parts`
-times what a step is made of, one by one. With `--precisions high` iterates are kept in float16 unless `--float32` is
-said. A row is a process of its own, eager ones first: a capture that fails spoils the process it happens in.
+times what a step is made of, one by one; `inverses` those at the frequencies of each tier. With `--precisions high`
+iterates are kept in float16 unless `--float32` is said. A row is a process of its own, eager ones first: a capture that
+fails spoils the process it happens in.
 """
 
 import argparse
@@ -22,8 +24,11 @@ import torch
 import torch.nn.functional as F
 
 from koopsim.implicit import inverse, monotone
+from koopsim.implicit.circular import Grid
 from koopsim.implicit.monotone import MonDEQ, _largest
+from koopsim.implicit.monotone_operator import Chain
 from koopsim.implicit.splitting import Projection, advance
+from koopsim.implicit.stored import StoredChain
 from koopsim.nn import count_parameters
 from koopsim.runs import environment, write_json
 
@@ -34,7 +39,7 @@ SIZES = {
     "mnist/mondeq-multi": ((1, 28, 28), (16, 32, 32), False),
     "mnist/mondeq-connected": ((1, 28, 28), (87,), True),
 }
-MODES = ("eager", "parts", "captured")
+MODES = ("eager", "inverses", "parts", "captured")
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if CUDA else "cpu")
 
@@ -86,6 +91,23 @@ def milliseconds(work, repeats: int) -> float:
     return statistics.median(times[2:])
 
 
+def first_tier(T: Chain | StoredChain, w: torch.Tensor, t: torch.Tensor):
+    """Its grid, what T is given of it and where T writes what it finds; a chain that is not stored writes nowhere."""
+    tier = T.tiers[0]
+    if isinstance(T, StoredChain):
+        given, found = T._layouts(transposed=False)
+        return tier.grid, given.parts(w)[0], found.parts(t)[0]
+    return tier.grid, w[: tier.size].reshape(tier.grid.rows, tier.grid.columns, tier.depth, -1), None
+
+
+def there(grid: Grid, into: torch.Tensor, stored: bool) -> torch.Tensor:
+    return grid.stored_transform(into) if stored else grid.transform(into)
+
+
+def back(grid: Grid, spectrum: torch.Tensor, out: torch.Tensor | None) -> None:
+    grid.inverse(spectrum) if out is None else grid.stored_inverse(spectrum, out)
+
+
 def parts(model: MonDEQ, x: torch.Tensor, repeats: int) -> dict[str, float]:
     """Each part of a step captured and timed by itself."""
     with torch.no_grad():
@@ -96,12 +118,12 @@ def parts(model: MonDEQ, x: torch.Tensor, repeats: int) -> dict[str, float]:
         P = Projection(model.inside, rectify=True)
         z = torch.relu(c)
         units = Projection((z > 0).view(torch.uint8), rectify=False)
-        storage = model._storage(q)
-        w = storage.put(z)
-        tier, part = model.tiers[0], w[: model.tiers[0].size]
-        image = part.reshape(tier.grid.rows, tier.grid.columns, tier.depth, -1)
-        spectrum = tier.grid.transform(image, T.paired)
-        matrix = T.matrices[0][:, :, : spectrum.shape[1]]
+        storage, adjoint = T.storage(), T.storage(transposed=True)
+        w, u = storage.put(z, storage.w), adjoint.put(z, adjoint.w)
+        t, v = T(w), T.transposed(u)
+        grid, into, out = first_tier(T, w, t)
+        spectrum = there(grid, into, out is not None)
+        product = torch.bmm(T.matrices[0], spectrum)
 
     def recorded() -> None:
         for p in model.operator.parameters():
@@ -123,18 +145,36 @@ def parts(model: MonDEQ, x: torch.Tensor, repeats: int) -> dict[str, float]:
         "symbols and their gradient": symbols,
         "inverse and step matrices": lambda: model._step(W),
         "affine map": lambda: T(w),
-        "affine map, transposed": lambda: T.transposed(w),
-        "first tier: transform": lambda: tier.grid.transform(image, T.paired),
-        "first tier: product": lambda: torch.bmm(matrix, spectrum),
-        "first tier: back": lambda: tier.grid.inverse(spectrum, T.paired),
-        "projection": lambda: advance(w, c, P, storage, True, False),
-        "projection and residual": lambda: advance(w, c, P, storage, True, False, w),
-        "backward projection": lambda: advance(w, c, units, storage, True, False),
+        "affine map, transposed": lambda: T.transposed(u),
+        "first tier: transform": lambda: there(grid, into, out is not None),
+        "first tier: product": lambda: torch.bmm(T.matrices[0], spectrum),
+        "first tier: back": lambda: back(grid, product, out),
+        "projection": lambda: advance(t, c, P, storage, True, False),
+        "projection and residual": lambda: advance(t, c, P, storage, True, False, t),
+        "backward projection": lambda: advance(v, c, units, adjoint, True, False),
         "largest entries and scaling": lambda: q * (model.alpha / _largest(q)),
         "symbols, record of W z and their gradients": recorded,
         "readout and its gradient": read_off,
     }
     return {name: milliseconds(captured(work), repeats) for name, work in found.items()}
+
+
+def inverses(model: MonDEQ, method: str, repeats: int) -> dict[str, float]:
+    """Of random matrices, as many and as large as each tier has; captured, which PyTorch's LU cannot be."""
+    times = {}
+    for tier, matrix in zip(model.tiers, model.operator.linear().matrices, strict=True):
+        F, n = matrix.shape[0], tier.depth
+        A = torch.randn(F, n, n, dtype=torch.complex64, device=DEVICE) / n**0.5
+        W = torch.view_as_real(-A.mH @ A).movedim(-1, 1).contiguous()
+        a = torch.tensor(0.5, device=DEVICE)
+        dtype = torch.float16 if len(model.tiers) == 1 else torch.float32
+        chosen = None if method == "auto" else method
+
+        def work(W=W, a=a, chosen=chosen, dtype=dtype) -> None:
+            inverse.reflected_resolvent(W, a, chosen, dtype)
+
+        times[f"{F} of {n} x {n}"] = milliseconds(work if method == "lu" else captured(work), repeats)
+    return times
 
 
 def profile(work) -> str:
@@ -171,10 +211,13 @@ def row(arguments: argparse.Namespace) -> dict:
             model.operator.log_g.fill_(torch.tensor(arguments.strength).log())
             model.operator.h.fill_(arguments.strength)
     step, x = stepper(model, arguments.batch)
-    storage = model._storage(x)
+    with torch.no_grad():
+        storage = model._step(model.operator.linear()).storage()
     found |= {"stored": str(storage.dtype).removeprefix("torch."), "paired": storage.paired}
     found |= {"parameters": count_parameters(model)}
     found["alpha"] = model.tune_alpha(x) if arguments.tune else float(model.alpha)
+    if mode == "inverses":
+        return found | {"inverses_ms": inverses(model, method, arguments.repeats)}
     if mode == "parts":
         return found | {"parts_ms": parts(model, x, arguments.repeats)}
     step()

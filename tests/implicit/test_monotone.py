@@ -18,6 +18,7 @@ from koopsim.implicit import UnconvergedWarning, monotone, splitting
 from koopsim.implicit.monotone import SPLITTINGS, MonDEQ
 from koopsim.implicit.monotone_operator import Chain
 from koopsim.implicit.splitting import Storage
+from koopsim.implicit.stored import StoredChain
 from koopsim.models import build
 from koopsim.nn import build_sim, count_parameters
 
@@ -296,15 +297,8 @@ def test_a_captured_loop_looks_at_each_of_its_last_steps(monkeypatch):
     assert model.solve(x)[1].steps.max() == exact.max()
 
 
-HALVES = {
-    "single": Storage(torch.float16, paired=True),
-    "multi": Storage(torch.float16),
-    "connected": Storage(torch.float16),
-}
-
-
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize("kind", HALVES)
+@pytest.mark.parametrize("kind", ["single", "multi", "connected"])
 def test_float16_solves_as_float32_does_whatever_the_scale(kind, scale, monkeypatch):
     """As on CUDA with TF32; here on a CPU, with a tiny loss."""
     torch.manual_seed(3)
@@ -314,7 +308,7 @@ def test_float16_solves_as_float32_does_whatever_the_scale(kind, scale, monkeypa
         assert model.U.bias is not None
         model.U.bias.mul_(scale)
     rounded = copy.deepcopy(model)
-    monkeypatch.setattr(rounded, "_storage", lambda like: HALVES[kind])
+    monkeypatch.setattr(rounded, "_rounded", lambda like: torch.float16)
     outputs = [m(x) for m in (model, rounded)]
     for out in outputs:
         (1e-9 / scale * out.square().sum()).backward()
@@ -332,21 +326,48 @@ def test_float16_solves_as_float32_does_whatever_the_scale(kind, scale, monkeypa
         assert torch.linalg.vector_norm(p.grad - r.grad) < 3e-2 * torch.linalg.vector_norm(r.grad)
 
 
+@pytest.mark.parametrize("rows", [1, 13, 36, 50])
+def test_the_largest_entries(rows):
+    q = torch.randn(rows, 4)
+    q[rows // 2, 1], q[:, 2], q[-1, 3] = -7, 0, torch.nan
+    got = monotone._largest(q)
+    assert got[:2].equal(q[:, :2].abs().amax(0))
+    assert 0 < got[2] < 1e-30
+    assert got[3].isnan()
+
+
 def test_float16_is_for_tf32_and_coarse_tolerances_only(monkeypatch):
-    single, multi = MonDEQ((1, 4, 4), (2,)), MonDEQ((1, 4, 4), (2, 3))
+    single = MonDEQ((1, 4, 4), (2,))
     device: Any = SimpleNamespace(is_cuda=True, dtype=torch.float32)
     double: Any = SimpleNamespace(is_cuda=True, dtype=F64)
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "highest")
-    assert single._storage(device) == Storage(torch.float32)
+    assert single._rounded(device) == torch.float32
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    assert single._storage(device) == Storage(torch.float16, paired=True)
-    assert multi._storage(device) == Storage(torch.float16)
-    assert MonDEQ((1, 64, 64), (2,))._storage(device) == Storage(torch.float16)
-    assert MonDEQ((1, 6, 4), (2,))._storage(device) == Storage(torch.float16)  # 8 rows: 3 even frequencies, 2 odd ones
-    assert single._storage(torch.zeros(1)) == Storage(torch.float32)
-    assert single._storage(double) == Storage(F64)
+    assert single._rounded(device) == torch.float16
+    assert single._rounded(torch.zeros(1)) == torch.float32
+    assert single._rounded(double) == F64
     single.tol = 1e-3
-    assert single._storage(device) == Storage(torch.float32)
+    assert single._rounded(device) == torch.float32
+
+
+def test_what_a_transform_in_one_product_is_for(monkeypatch):
+    monkeypatch.setattr(MonDEQ, "_rounded", lambda self, like: torch.float16)
+
+    def step(image, tiers):
+        model = MonDEQ(image, tiers)
+        return model._step(model.operator.linear())
+
+    for image, tiers, paired in (
+        ((1, 4, 4), (2,), True),
+        ((1, 6, 4), (2,), False),  # 8 rows: 3 even frequencies, 2 odd ones
+        ((1, 4, 4), (2, 3), False),
+    ):
+        chain = step(image, tiers)
+        assert isinstance(chain, StoredChain)
+        assert chain.storage().paired == paired
+    large = step((1, 36, 36), (2,))
+    assert isinstance(large, Chain)
+    assert large.storage() == Storage(torch.float16)
 
 
 def test_what_does_not_fit_is_refused():

@@ -1,7 +1,5 @@
 """The operators of a monDEQ against dense matrices made of plain convolutions, and the theorem they rest on."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -15,6 +13,7 @@ from koopsim.implicit.circular import Grid, gram, pair, stencil_of, transpose, w
 from koopsim.implicit.ends import inject, pooled
 from koopsim.implicit.inverse import blocks, lu, reflected_resolvent
 from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.stored import StoredChain
 
 F64 = torch.float64
 MODELS = {
@@ -60,19 +59,24 @@ def test_the_transform_is_the_fourier_transform(height, width):
     torch.testing.assert_close(grid.inverse(got), z)
 
 
-@pytest.mark.parametrize("grid", [Grid(6, 4), Grid(5, 7), Grid(4, 3), Grid(34, 3)], ids=str)
-def test_one_product_is_both_halves_of_the_transform(grid, monkeypatch):
+@pytest.mark.parametrize("grid", [Grid(6, 4), Grid(5, 7), Grid(4, 4), Grid(34, 3), Grid(1, 1)], ids=str)
+def test_one_product_is_both_halves_of_the_transform(grid):
+    pixels = grid.rows * grid.columns
     z, x = torch.randn(grid.rows, grid.columns, 3, 2, dtype=F64), torch.randn(grid.frequencies, 6, 2, dtype=F64)
-    want = grid.transform(z), grid.inverse(x), grid.inverse_transposed(z)
-    torch.testing.assert_close((z * want[1]).sum(), (want[2] * x).sum())  # the transpose
-    monkeypatch.setattr(Grid, "_at_once", lambda self, values: True)
-    for got, expected in zip((grid.transform(z), grid.inverse(x), grid.inverse_transposed(z)), want, strict=True):
-        torch.testing.assert_close(got, expected)
-    if grid.pairs:
-        paired = pair(z.flatten(0, 2)).view_as(z)
-        torch.testing.assert_close(pair(paired.flatten(0, 2)).view_as(z), z)
-        torch.testing.assert_close(grid.transform(paired, paired=True), want[0])
-        torch.testing.assert_close(pair(grid.inverse(x, paired=True).flatten(0, 2)).view_as(z), want[1])
+    want = grid.transform(z), grid.inverse(x)
+    torch.testing.assert_close((z * want[1]).sum(), (grid.inverse_transposed(z) * x).sum())  # the transpose
+    for paired in (False, True)[: 1 + grid.pairs]:
+        halves, stored = 1 + paired, grid.stored_pixels(paired)
+        assert stored - 8 < pixels // halves <= stored
+        assert stored == 1 or stored % 8 == 0
+        state = pair(z.flatten(0, 2)) if paired else z.flatten(0, 2)
+        kept = F.pad(state.view(halves, -1, 3, 2), (0, 0, 0, 0, 0, stored - pixels // halves))
+        torch.testing.assert_close(grid.stored_transform(kept), want[0])
+        back = torch.full_like(kept, torch.nan)
+        grid.stored_inverse(x, back)
+        got = back[:, : pixels // halves].reshape(-1, 2)
+        assert (back[:, pixels // halves :] == 0).all()
+        torch.testing.assert_close((pair(got) if paired else got).view_as(z), want[1])
 
 
 def test_pixels_enter_by_a_convolution():
@@ -162,13 +166,31 @@ def test_what_stands_in_for_w_z_has_its_gradients(kind):
         torch.testing.assert_close(got, expected)
 
 
-def test_a_paired_chain_is_the_chain():
-    model = stir(model_of("single"), 0.5)
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_stored_chain_is_the_chain(kind):
+    """Both ways, in float64; what a state does not have is zero in what is given, and is not read of what is found."""
+    model = stir(model_of(kind), 0.5)
     with torch.no_grad():
         plain = model.operator.reflected(model.operator.linear(), 0.7)
-    paired, z = replace(plain, paired=True), torch.randn(model.inside.shape[0], 3, dtype=F64)
-    torch.testing.assert_close(pair(paired(pair(z))), plain(z))
-    torch.testing.assert_close(pair(paired.transposed(pair(z))), plain.transposed(z))
+    z = torch.randn(model.inside.shape[0], 3, dtype=F64)
+    for paired in (False, True)[: 1 + (kind == "single")]:
+        chain = StoredChain(plain.tiers, plain.matrices, paired)
+        for transposed, want in ((False, plain(z)), (True, plain.transposed(z))):
+            storage = chain.storage(transposed)
+            assert storage.w
+            assert storage.t
+            w = storage.put(z, storage.w)
+            foreign = torch.ones(len(w) // (1 + paired), dtype=torch.bool)
+            foreign[storage.w.index] = False
+            w[foreign.repeat(1 + paired)] = torch.nan  # the map's own to write
+            t = (chain.transposed if transposed else chain)(w)
+            torch.testing.assert_close(storage.get(t, storage.t, z), want)
+            torch.testing.assert_close(storage.get(w, storage.w, z), z)
+            for places in (storage.w, storage.t):
+                assert places.in_order == places.index.equal(torch.arange(len(places.index), dtype=torch.int32))
+            assert int(foreign.sum()) == sum(
+                tier.channels * (tier.grid.height - 1) * (tier.grid.width - 1) for tier in model.tiers[1:]
+            )
 
 
 @settings(max_examples=25, deadline=None)

@@ -14,12 +14,14 @@ and one product with a table of waves makes the symbol, in its real form [[Re, -
 States are (rows, columns, channels, batch), the batch last. Then both halves of the Fourier transform, and the
 symbols too, are products with a matrix from the left: real arithmetic throughout and no transposes between them.
 For images of some 34 x 34 pixels that is worth more than the fewer operations of a fast Fourier transform: there and
-back takes 0.6 of its time on one CPU core, at 17 x 17 a seventh. A GPU has arithmetic to spare in float16 and waits for
-memory: there both halves are one product with one matrix, as long as the image is small (`AT_ONCE`).
+back takes 0.6 of its time on one CPU core, at 17 x 17 a seventh.
 
-Even frequencies see only the sum of the image's upper and lower half, odd ones only the difference. A state that is
-already these two, over sqrt 2, is called paired; where there are as many of the one as of the other, its transform is
-two products with matrices of half the size. So even row frequencies come first.
+A GPU has arithmetic to spare in float16 and waits for memory: there both halves are one product with one matrix, as
+long as the image is small (`AT_ONCE`). Its states are stored for that (`stored.py`): (halves, pixels, channels, batch).
+The pixels are rounded up to a multiple of 8, the last ones zero, for tensor cores are fast only where as many entries
+of the matrix lie side by side. Even frequencies see only the sum of the image's upper and lower half, odd ones only the
+difference. A state that is already these two, over sqrt 2, is called paired; where there are as many of the one as of
+the other, its transform is two products with matrices of half the size. So even row frequencies come first.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 AT_ONCE = 1300  # pixels up to which a transform of float16 on CUDA is one product
+ALIGNED = 8  # entries that tensor cores read at once
 
 
 @dataclass(frozen=True)
@@ -77,16 +80,13 @@ class Grid:
         patches = state.reshape(self.rows, self.columns, p, p, C // p**2, B).transpose(1, 2)
         return patches.reshape(self.height, self.width, C // p**2, B)
 
-    def transform(self, state: Tensor, paired: bool = False) -> Tensor:
-        """(rows, columns, C, B), maybe paired -> (frequencies, 2 C, B): real parts above imaginary parts. Unitary."""
-        return self._spectrum(state, False, paired)
+    def transform(self, state: Tensor) -> Tensor:
+        """(rows, columns, C, B) -> (frequencies, 2 C, B): real parts above imaginary parts. Unitary."""
+        return self._spectrum(state, False)
 
-    def inverse(self, spectrum: Tensor, paired: bool = False) -> Tensor:
-        """(frequencies, 2 C, B) -> (rows, columns, C, B), maybe paired: the inverse of `transform`."""
+    def inverse(self, spectrum: Tensor) -> Tensor:
+        """(frequencies, 2 C, B) -> (rows, columns, C, B): the inverse of `transform`."""
         C, B = spectrum.shape[1] // 2, spectrum.shape[2]
-        if paired or self._at_once(spectrum):
-            back = _whole(self.rows, self.columns, paired, spectrum.dtype, spectrum.device)[1].mT
-            return torch.bmm(back, spectrum.reshape(len(back), -1, C * B)).view(self.rows, self.columns, C, B)
         _, last, second = _fourier(self.rows, self.columns, spectrum.dtype, spectrum.device)
         whole = spectrum.reshape(-1, 2 * self.columns, C * B)
         half = torch.bmm(second.mT.expand(whole.shape[0], -1, -1), whole)
@@ -94,21 +94,29 @@ class Grid:
 
     def inverse_transposed(self, state: Tensor) -> Tensor:
         """The transpose of `inverse`: the transform, but frequencies that stand for two count twice."""
-        return self._spectrum(state, True, False)
+        return self._spectrum(state, True)
 
-    def _spectrum(self, state: Tensor, doubled: bool, paired: bool) -> Tensor:
+    def _spectrum(self, state: Tensor, doubled: bool) -> Tensor:
         C, B = state.shape[2:]
-        if paired or self._at_once(state):
-            table = _whole(self.rows, self.columns, paired, state.dtype, state.device)[doubled]
-            whole = torch.bmm(table, state.reshape(len(table), -1, C * B))
-        else:
-            *first, second = _fourier(self.rows, self.columns, state.dtype, state.device)
-            half = (first[doubled] @ state.reshape(self.rows, -1)).view(-1, 2 * self.columns, C * B)
-            whole = torch.bmm(second.expand(half.shape[0], -1, -1), half)
-        return whole.view(self.frequencies, 2 * C, B)
+        *first, second = _fourier(self.rows, self.columns, state.dtype, state.device)
+        half = (first[doubled] @ state.reshape(self.rows, -1)).view(-1, 2 * self.columns, C * B)
+        return torch.bmm(second.expand(half.shape[0], -1, -1), half).view(self.frequencies, 2 * C, B)
 
-    def _at_once(self, values: Tensor) -> bool:
-        return values.is_cuda and values.dtype == torch.float16 and self.rows * self.columns <= AT_ONCE
+    def stored_pixels(self, paired: bool) -> int:
+        """Of a half if paired, else of the whole: as many as there are, rounded up to a multiple of 8."""
+        pixels = self.rows * self.columns // (1 + paired)
+        return pixels if pixels == 1 else pixels + -pixels % ALIGNED
+
+    def stored_transform(self, state: Tensor) -> Tensor:
+        """(halves, stored pixels, C, B), paired if there are two halves -> (frequencies, 2 C, B), as `transform`."""
+        halves, _, C, B = state.shape
+        there, _ = _whole(self.rows, self.columns, halves == 2, state.dtype, state.device)
+        return torch.bmm(there, state.flatten(2)).view(self.frequencies, 2 * C, B)
+
+    def stored_inverse(self, spectrum: Tensor, out: Tensor) -> None:
+        """The inverse of `stored_transform`, written to `out`; zero where there is no pixel."""
+        _, back = _whole(self.rows, self.columns, len(out) == 2, out.dtype, out.device)
+        torch.bmm(back.mT, spectrum.view(len(out), back.shape[1], -1), out=out.view(*out.shape[:2], -1))
 
     def fold_stencil(self, stencil: Tensor, strided: bool = False) -> Tensor:
         """(k^2, C_out, C_in) -> (k'^2, phases^2 C_out, phases^2 C_in): the same convolution of folded images.
@@ -173,7 +181,7 @@ def gram(stencil: Tensor) -> Tensor:
 def _aligned(table: Tensor, dtype: torch.dtype, device: torch.device) -> Tensor:
     """The table on its device, its rows a multiple of 8 entries apart: tensor cores read it faster so."""
     width = table.shape[-1]
-    return F.pad(table, (0, -width % 8)).to(device, dtype)[..., :width]
+    return F.pad(table, (0, -width % ALIGNED)).to(device, dtype)[..., :width]
 
 
 def _row_frequencies(rows: int) -> Tensor:
@@ -203,16 +211,18 @@ def _fourier(rows: int, columns: int, dtype: torch.dtype, device: torch.device) 
 
 
 @functools.cache
-def _whole(rows: int, columns: int, paired: bool, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
-    """Both halves in one matrix, (1, (frequency, re | im), pixel): there, and the transpose of back. If paired, two."""
+def _whole(rows: int, columns: int, paired: bool, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Both halves in one matrix, there, and the transpose of back: (halves, (frequency, re | im), stored pixel)."""
     with torch.inference_mode(False), torch.no_grad():
         *ways, second = _tables(rows, columns)
-        halves = [first.view(-1, 2, rows) for first in ways]
-        both = [torch.einsum("wiv,kih->kwhv", second.view(-1, 2, columns), half) for half in halves]
-        both = [table.reshape(1 + paired, -1, rows * columns) for table in both]
-        if paired:
-            both = [math.sqrt(2) * table[:, :, : rows * columns // 2] for table in both]
-        return tuple(_aligned(table, dtype, device) for table in both)
+        pixels = rows * columns // (1 + paired)
+        more, found = Grid(rows, columns).stored_pixels(paired) - pixels, []
+        for first in ways:
+            both = torch.einsum("wiv,kih->kwhv", second.view(-1, 2, columns), first.view(-1, 2, rows))
+            table = both.reshape(1 + paired, -1, rows * columns)[:, :, :pixels] * math.sqrt(1 + paired)
+            found.append(F.pad(table, (0, more)).to(device, dtype))
+        there, back = found
+        return there, back
 
 
 @functools.cache

@@ -5,7 +5,7 @@
 which is the step of Peaceman-Rachford at each frequency of a monotone operator. Such an M needs no pivoting: it is
 regular, and so are its leading blocks and what is left after eliminating them.
 
-    kernel   Gauss-Jordan in registers, a frequency a program (`inverse_kernels.py`): CUDA, float32, up to 128 x 128
+    kernel   Gauss-Jordan by tiles of 16 x 16, n / 16 + 1 launches (`inverse_kernels.py`): CUDA, float32
     blocks   [[P, Q], [R, S]] by halves: invert P, then the Schur complement S - R P^-1 Q. Only products, so a CUDA
              graph can hold it; many small ones, so it is for what the kernel does not take
     lu       PyTorch's batched LU, which a CUDA graph cannot hold. Never checked for failure: there is none to find
@@ -22,7 +22,7 @@ from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.implicit.solvers import capturing
 
 METHODS = ("kernel", "blocks", "lu")
-LARGEST = 128  # what the kernel's registers hold
+LARGEST = 128  # the kernel takes any size, but reads and writes all matrices n / 16 times; measured up to here
 LEAF = 8  # blocks of this size are eliminated row by row
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +32,8 @@ from koopsim.implicit.ends import inject, pooled
 from koopsim.implicit.gradient import DEQInfo, UnconvergedWarning, _FixedPoint
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, tiers_for
 from koopsim.implicit.solvers import Info, Map, capturing
-from koopsim.implicit.splitting import CHECK_EVERY, Projection, Storage, split
+from koopsim.implicit.splitting import CHECK_EVERY, Projection, Units, split
+from koopsim.implicit.stored import StoredChain
 
 HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
 LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)  # captured steps
@@ -41,6 +41,7 @@ FIRST_LEVEL = 16
 COARSE = 2e-3  # the smallest tolerance at which float16 will do: its rounding is 5e-4
 POOL = 4  # of the readout, where there is one tier
 SPLITTINGS = ("peaceman-rachford", "forward-backward")
+Step = Chain | StoredChain  # T, and its transpose
 
 
 class MonDEQ(nn.Module):
@@ -217,19 +218,19 @@ class MonDEQ(nn.Module):
             parts.append(grid.fold(ones).reshape(tier.size, 1))
         return torch.cat(parts)
 
-    def _step(self, W: Chain) -> Chain:
-        """T, for states stored as `_storage` says."""
-        chain = self.operator.reflected if self.splitting == "peaceman-rachford" else self.operator.relaxed
-        storage = self._storage(W.matrices[0])
-        return replace(chain(W, self.alpha, storage.dtype), paired=storage.paired)
+    def _step(self, W: Chain) -> Step:
+        """T, for states of the precision of `_rounded`."""
+        make = self.operator.reflected if self.splitting == "peaceman-rachford" else self.operator.relaxed
+        dtype, grid = self._rounded(W.matrices[0]), self.tiers[0].grid
+        step = make(W, self.alpha, dtype)
+        if dtype != torch.float16 or grid.rows * grid.columns > AT_ONCE:
+            return step
+        return StoredChain(step.tiers, step.matrices, paired=len(self.tiers) == 1 and grid.pairs)
 
-    def _storage(self, like: Tensor) -> Storage:
-        """How the iterates of a solve are kept."""
-        grid, coarse = self.tiers[0].grid, self.tol >= COARSE and torch.get_float32_matmul_precision() != "highest"
-        if not (coarse and like.is_cuda and like.dtype == torch.float32):
-            return Storage(like.dtype)
-        small = grid.rows * grid.columns <= AT_ONCE
-        return Storage(torch.float16, paired=len(self.tiers) == 1 and grid.pairs and small)
+    def _rounded(self, like: Tensor) -> torch.dtype:
+        """What the iterates of a solve are rounded to."""
+        coarse = self.tol >= COARSE and torch.get_float32_matmul_precision() != "highest"
+        return torch.float16 if coarse and like.is_cuda and like.dtype == torch.float32 else like.dtype
 
     def _dual(self, W: Chain, q: Tensor, z: Tensor) -> Tensor:
         """v with P(v) = z and T s(v) + c = v, were z the equilibrium: (1 - a) z + a (W z + q)."""
@@ -243,40 +244,47 @@ class MonDEQ(nn.Module):
             )
         return torch.relu(z0.detach().mT.to(q)) * self.inside
 
-    def _adjoint(self, T: Chain, units: Tensor, solved: DEQInfo, g: Tensor) -> Tensor:
+    def _adjoint(self, T: Step, units: Tensor, solved: DEQInfo, g: Tensor) -> Tensor:
         """u = J (W^T u + g)."""
         with torch.no_grad(), torch.autocast(g.device.type, enabled=False):
-            u, solved.backward = self._solve("backward", T.transposed, g, Projection(units, rectify=False))
+            u, solved.backward = self._solve("backward", T, g, Projection(units, rectify=False))
         return u
 
     def _split(
-        self, T: Map, q: Tensor, P: Projection, max_steps: int, check_every: int = CHECK_EVERY, v0: Tensor | None = None
+        self,
+        T: Step,
+        q: Tensor,
+        P: Projection,
+        max_steps: int,
+        transposed: bool = False,
+        check_every: int = CHECK_EVERY,
+        v0: Tensor | None = None,
     ) -> tuple[Tensor, Info]:
         # z is homogeneous in q: solving for q of size 1 keeps tiny gradients clear of underflow, and all of float16.
         size = _largest(q) if v0 is None else torch.maximum(_largest(q), _largest(v0))
-        z, info = split(
-            T,
-            q * (self.alpha / size),
+        return split(
+            T.transposed if transposed else T,
+            q,
             P,
             self.splitting == "peaceman-rachford",
             max_steps=max_steps,
             tol=self.tol,
             check_every=check_every,
             v0=None if v0 is None else v0 / size,
-            storage=self._storage(q),
+            storage=T.storage(transposed),
+            units=Units(self.alpha / size, size),
         )
-        return z * size, info
 
-    def _solve(self, direction: str, T: Map, q: Tensor, P: Projection, v0: Tensor | None = None) -> tuple[Tensor, Info]:
-        max_steps = self.max_steps
+    def _solve(self, way: str, T: Step, q: Tensor, P: Projection, v0: Tensor | None = None) -> tuple[Tensor, Info]:
+        max_steps, backward = self.max_steps, way == "backward"
         if capturing():
-            max_steps = min(max_steps, self.captured_steps[direction == "backward"])
-        z, info = self._split(T, q, P, max_steps, v0=v0)
-        if direction not in self._warned and not capturing() and not info.converged.all():
-            self._warned.add(direction)
+            max_steps = min(max_steps, self.captured_steps[backward])
+        z, info = self._split(T, q, P, max_steps, transposed=backward, v0=v0)
+        if way not in self._warned and not capturing() and not info.converged.all():
+            self._warned.add(way)
             count, total = int((~info.converged).sum()), info.converged.numel()
             warnings.warn(
-                f"the {direction} solve left {count} of {total} samples above tol={self.tol:g} after {max_steps} "
+                f"the {way} solve left {count} of {total} samples above tol={self.tol:g} after {max_steps} "
                 f"steps of {self.splitting}; the worst relative residual is {info.residuals.max():.2g}. Try a "
                 "smaller alpha, tune_alpha(x), more steps or a larger tolerance. Each call's residuals are in its "
                 "info; this is said once.",
@@ -287,5 +295,7 @@ class MonDEQ(nn.Module):
 
 
 def _largest(q: Tensor) -> Tensor:
-    """Of each sample the largest magnitude; never so small that a step size over it overflows."""
-    return torch.linalg.vector_norm(q, ord=torch.inf, dim=0).clamp_min(2.0**20 * torch.finfo(q.dtype).tiny)
+    """Of each sample the largest magnitude; never so small that a step size over it overflows: (D, B) -> (B,)"""
+    # In two stages: with B results only, a GPU has little to do at a time. A norm is ten times slower on a CPU.
+    parts = q.unflatten(0, (-1, next(k for k in range(math.isqrt(len(q)), 0, -1) if len(q) % k == 0)))
+    return torch.maximum(parts.amax(1), -parts.amin(1)).amax(0).clamp_min(2.0**20 * torch.finfo(q.dtype).tiny)

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from koopsim.errors import KoopsimError
 from koopsim.implicit.circular import Grid, gram, stencil_of, transpose, widen
 from koopsim.implicit.inverse import reflected_resolvent
+from koopsim.implicit.splitting import Storage
 
 KERNEL = 3
 
@@ -79,14 +80,13 @@ class Chain:
 
     tiers: tuple[Tier, ...]
     matrices: tuple[Tensor, ...]  # (frequencies, 2 rows, 2 columns)
-    paired: bool = False  # of one tier: whether the states it maps are
 
     def __call__(self, y: Tensor) -> Tensor:
         said, parts = None, []
         for tier, matrix, part in zip(self.tiers, self.matrices, self._parts(y), strict=True):
             if said is not None:
                 part = torch.cat([part, tier.hear(said)], dim=2)
-            out = tier.grid.inverse(torch.bmm(matrix, tier.grid.transform(part, self.paired)), self.paired)
+            out = tier.grid.inverse(torch.bmm(matrix, tier.grid.transform(part)))
             said = out[:, :, tier.depth :]
             parts.append(out[:, :, : tier.depth].reshape(tier.size, -1))
         return _joined(parts)
@@ -97,10 +97,14 @@ class Chain:
         for tier, matrix, part in reversed(list(zip(self.tiers, self.matrices, self._parts(y), strict=True))):
             if said is not None:
                 part = torch.cat([part, said], dim=2)
-            out = tier.grid.inverse(torch.bmm(matrix.mT, tier.grid.transform(part, self.paired)), self.paired)
+            out = tier.grid.inverse(torch.bmm(matrix.mT, tier.grid.transform(part)))
             said = tier.answer(out[:, :, tier.depth :]) if out.shape[2] > tier.depth else None
             parts.append(out[:, :, : tier.depth].reshape(tier.size, -1))
         return _joined(parts[::-1])
+
+    def storage(self, transposed: bool = False) -> Storage:
+        """How the states it maps are kept: as they are, either way."""
+        return Storage(self.matrices[0].dtype)
 
     def recorded(self, z: Tensor, q: Tensor) -> Tensor:
         """Stands in for W z + q: the gradients are right, the value is q's. A solve knows the value already."""

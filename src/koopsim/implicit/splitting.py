@@ -10,7 +10,7 @@ Both methods alternate an affine map and something cheap. With c = a q,
 and z = P(v). (Ryu & Boyd, 2016, for the methods; Winston & Kolter, NeurIPS 2020, for networks.) With
 sym(I - W) >= m I the first converges for a < 2 m / ||I - W||^2, the second for every a > 0. What T is given is called w
 below: P(v), or 2 P(v) - v + c = 2 P(v) - t where v = t + c. The state is (D, B), a column a sample; T has a say in how
-its w and t are stored.
+its w and t are stored (`Storage`).
 
 The loop can be captured in a CUDA graph, where it runs all `max_steps` and asks the host nothing. Residuals are
 looked at every `check_every` steps only: a look reads the state of a step earlier too. A captured loop looks at each of
@@ -44,35 +44,79 @@ class Projection:
 
 
 @dataclass(frozen=True)
+class Places:
+    """Which of the stored `rows` a state has: row i is at index[i]; if paired both halves are stored alike.
+
+    Behind these `index` names the rows to be kept at zero. Whatever it does not name is T's own to write.
+    """
+
+    rows: int
+    index: Tensor
+    in_order: bool = False  # 0, 1, 2, ...: need not be looked up
+
+
+@dataclass(frozen=True)
 class Storage:
-    """How the states that T maps are kept: rounded to `dtype`, and `paired` (`circular.py`) or as pixels."""
+    """How the states that T maps are kept: rounded, `paired` (`circular.py`) or as pixels, each row in its place."""
 
     dtype: torch.dtype
     paired: bool = False
+    w: Places | None = None  # of what T is given; without places a state has the rows it has
+    t: Places | None = None  # of what T finds
 
-    def put(self, state: Tensor) -> Tensor:
-        return (pair(state) if self.paired else state).to(self.dtype)
+    def put(self, state: Tensor, places: Places | None) -> Tensor:
+        """(D, B) -> (rows, B)"""
+        state = (pair(state) if self.paired else state).to(self.dtype)
+        if places is None:
+            return state
+        parts = state.unflatten(0, (1 + self.paired, -1))
+        kept = state.new_zeros(1 + self.paired, places.rows // (1 + self.paired), state.shape[1])
+        kept[:, places.index[: parts.shape[1]]] = parts
+        return kept.flatten(0, 1)
 
-    def get(self, kept: Tensor, dtype: torch.dtype) -> Tensor:
-        return pair(kept.to(dtype)) if self.paired else kept.to(dtype)
+    def get(self, kept: Tensor, places: Places | None, like: Tensor) -> Tensor:
+        """The inverse of `put`, as large and as precise as `like`."""
+        if places is not None:
+            own = places.index[: len(like) // (1 + self.paired)]
+            kept = kept.unflatten(0, (1 + self.paired, -1))[:, own].flatten(0, 1)
+        return pair(kept.to(like.dtype)) if self.paired else kept.to(like.dtype)
+
+
+@dataclass(frozen=True)
+class Units:
+    """Of each sample, (B,): what multiplies c as it is read, and z as it leaves. Saves passes over both."""
+
+    c: Tensor
+    z: Tensor
 
 
 def advance(
-    t: Tensor, c: Tensor, P: Projection, storage: Storage, reflect: bool, end: bool, before: Tensor | None = None
+    t: Tensor,
+    c: Tensor,
+    P: Projection,
+    storage: Storage,
+    reflect: bool,
+    end: bool,
+    before: Tensor | None = None,
+    units: Units | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """t -> w, both as stored, or at the `end` -> z; with the t of a step earlier also (2, B): what moved, and the size.
 
-    These are || z - z_before ||^2 and || z ||^2. On CUDA it is one kernel (`splitting_kernels.py`); this is its twin.
+    These are || z - z_before ||^2 and || z ||^2, of z before it leaves. On CUDA it is one kernel
+    (`splitting_kernels.py`); this is its twin.
     """
     if t.is_cuda and c.dtype == torch.float32 and find_spec("triton") is not None:
         from koopsim.implicit import splitting_kernels
 
-        return splitting_kernels.advance(t, c, P.keep, storage.dtype, storage.paired, P.rectify, reflect, end, before)
-    t = storage.get(t, c.dtype)
+        return splitting_kernels.advance(t, c, P, storage, reflect, end, before, units)
+    c = c if units is None else c * units.c
+    t = storage.get(t, storage.t, c)
     z, sums = P(t + c), None
     if before is not None:
-        sums = torch.stack([(z - P(storage.get(before, c.dtype) + c)).square().sum(0), z.square().sum(0)])
-    return z if end else storage.put(2 * z - t if reflect else z), sums
+        sums = torch.stack([(z - P(storage.get(before, storage.t, c) + c)).square().sum(0), z.square().sum(0)])
+    if end:
+        return z if units is None else z * units.z, sums
+    return storage.put(2 * z - t if reflect else z, storage.w), sums
 
 
 @torch.no_grad()
@@ -87,29 +131,35 @@ def split(
     check_every: int = CHECK_EVERY,
     v0: Tensor | None = None,
     storage: Storage | None = None,
+    units: Units | None = None,
 ) -> tuple[Tensor, Info]:
     """(z, how it went) of the iteration above begun at v0, or at v = c, where it would end were W zero: (D, B).
 
     A sample's residual is || z - z_before || / || z ||. All samples go on until each is below `tol`; a sample's
-    `steps`, one T each, are those after which it was first seen to be. T maps states as stored.
+    `steps`, one T each, are those after which it was first seen to be. T maps states as stored; no w is used again, so
+    it may write to what it is given. With `units` c is still to be multiplied, v0 is not.
     """
     c, storage = c.contiguous(), storage or Storage(c.dtype)
-    t = torch.zeros_like(c, dtype=storage.dtype) if v0 is None else storage.put(v0 - c)
+    rows = storage.t.rows if storage.t else len(c)
+    if v0 is None:
+        t = c.new_zeros(rows, c.shape[1], dtype=storage.dtype)
+    else:
+        t = storage.put(v0 - (c if units is None else c * units.c), storage.t)
     looked: list[int] = []
     looks: list[Tensor] = []
     captured = capturing()
-    w, _ = advance(t, c, P, storage, reflect, end=False)
+    w, _ = advance(t, c, P, storage, reflect, end=False, units=units)
     for k in range(1, max_steps + 1):
         before, t = t, T(w)
         left = max_steps - k
         look = not left or k % check_every == 0 or (captured and left < LAST_LOOKS)
-        w, sums = advance(t, c, P, storage, reflect, end=not left, before=before if look else None)
+        w, sums = advance(t, c, P, storage, reflect, end=not left, before=before if look else None, units=units)
         if sums is None:
             continue
         looked.append(k)
         looks.append(sums)
         if not captured and left and (_residuals(sums) < tol).all():
-            w, _ = advance(t, c, P, storage, reflect, end=True)
+            w, _ = advance(t, c, P, storage, reflect, end=True, units=units)
             break
     residuals = _residuals(torch.stack(looks, dim=1))
     below = residuals < tol  # false for nan

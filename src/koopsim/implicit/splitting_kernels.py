@@ -1,20 +1,22 @@
-"""What a splitting does between two affine maps, as one Triton kernel for CUDA.
+"""What a splitting does between two affine maps, as one Triton kernel for CUDA; and what moves rows between tiers.
 
     v = t + c,   z = P(v),   w = z or 2 z - t        and, where asked for, || z - z_before ||^2 and || z ||^2
 
-with t and w in float32 or rounded to float16, as pixels or paired (`circular.py`); c, z and the arithmetic in float32.
-A library would read and write the whole state four times for it. A program takes some rows, or if paired as many of the
-upper half and those below them in the lower; it sums over its rows and leaves its part, so that the order of addition
-is fixed. The readable twin is in `splitting.py`; tests/implicit/test_monotone_kernels.py holds them together, on a CPU
-through Triton's interpreter.
+with t and w in float32 or rounded to float16, as pixels or paired (`circular.py`), each row in its place (`stored.py`);
+c, z and the arithmetic in float32. A library would read and write the whole state four times for it. A program takes
+some rows, or if paired as many of the upper half and those below them in the lower; it sums over its rows and leaves
+its part, so that the order of addition is fixed. Rows past the last are read as zero, and so w is zero where its places
+go on. The readable twins are in `splitting.py` and `stored.py`; tests/implicit/test_monotone_kernels.py holds them
+together, on a CPU through Triton's interpreter.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from koopsim.implicit.splitting import Places, Projection, Storage, Units
 
 ROWS = 32
 SAMPLES = 128
@@ -39,9 +41,11 @@ def _stored(t, at, half, inside, PAIRED: tl.constexpr):
 
 
 @triton.jit
-def _pixels(t, before, c, keep, at, keep_at, inside, RECTIFY: tl.constexpr, REFLECT: tl.constexpr, LOOK: tl.constexpr):
+def _pixels(
+    t, before, c, unit, keep, at, keep_at, inside, RECTIFY: tl.constexpr, REFLECT: tl.constexpr, LOOK: tl.constexpr
+):  # fmt: skip
     """z, w, and where asked for how far z moved."""
-    offset = tl.load(c + at, mask=inside, other=0.0)
+    offset = tl.load(c + at, mask=inside, other=0.0) * unit
     kept = tl.load(keep + keep_at, mask=inside, other=0) != 0
     z = _projected(t + offset, kept, RECTIFY)
     w = z
@@ -54,12 +58,20 @@ def _pixels(t, before, c, keep, at, keep_at, inside, RECTIFY: tl.constexpr, REFL
 
 
 @triton.jit
+def _placed(places, start, end, R: tl.constexpr):
+    """The places of R rows. Read before they are spread over columns, or each thread would read them many times."""
+    row = tl.arange(0, R)
+    return tl.load(places + start + row, mask=row < end - start, other=0).to(tl.int64)
+
+
+@triton.jit
 def _advance(
-    t, before, c, keep, out, sums, D, B, half, keep_row, keep_column, keep_half,
+    t, before, c, keep, out, t_places, out_places, sums, c_units, z_units, D, written, B,
+    half, t_half, out_half, keep_row, keep_column, keep_half,
     RECTIFY: tl.constexpr, REFLECT: tl.constexpr, END: tl.constexpr, LOOK: tl.constexpr, PAIRED: tl.constexpr,
-    R: tl.constexpr, S: tl.constexpr,
+    T_PLACED: tl.constexpr, OUT_PLACED: tl.constexpr, UNITS: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
-    """D: the rows of a state, or if paired of its upper half; `half`, `keep_half`: from there to the lower one."""
+    """D: the rows of a state, or if paired of its upper half; `half` etc.: from there to the lower one."""
     part, parts = tl.program_id(0), tl.num_programs(0)
     start = part.to(tl.int64) * R  # the first row; what is counted from there is small
     row, column = tl.arange(0, R)[:, None], (tl.program_id(1) * S + tl.arange(0, S))[None, :]
@@ -67,27 +79,39 @@ def _advance(
     at, keep_at = row * B + column, row * keep_row + column * keep_column
     c += start * B
     keep += start * keep_row
-    out += start * B
-    upper, lower = _stored(t + start * B, at, half, inside, PAIRED)
+    if T_PLACED:
+        t_at = _placed(t_places, start, D, R)[:, None] * B + column
+    else:
+        t_at = start * B + at
+    if OUT_PLACED:
+        out_at = _placed(out_places, start, written, R)[:, None] * B + column
+    else:
+        out_at = start * B + at
+    c_unit, z_unit = 1.0, 1.0
+    if UNITS:
+        c_unit = tl.load(c_units + column, mask=column < B, other=0.0)
+        z_unit = tl.load(z_units + column, mask=column < B, other=0.0)
+    upper, lower = _stored(t, t_at, t_half, inside, PAIRED)
     old_upper, old_lower = upper, lower
     if LOOK:
-        old_upper, old_lower = _stored(before + start * B, at, half, inside, PAIRED)
-    z, w, change = _pixels(upper, old_upper, c, keep, at, keep_at, inside, RECTIFY, REFLECT, LOOK)
+        old_upper, old_lower = _stored(before, t_at, t_half, inside, PAIRED)
+    z, w, change = _pixels(upper, old_upper, c, c_unit, keep, at, keep_at, inside, RECTIFY, REFLECT, LOOK)
     changes, sizes = change * change, z * z
+    to = (row < written - start) & (column < B)
     if PAIRED:
         z_low, w_low, change = _pixels(
-            lower, old_lower, c + half, keep + keep_half, at, keep_at, inside, RECTIFY, REFLECT, LOOK
+            lower, old_lower, c + half, c_unit, keep + keep_half, at, keep_at, inside, RECTIFY, REFLECT, LOOK
         )  # fmt: skip
         changes += change * change
         sizes += z_low * z_low
         if END:
-            tl.store(out + half + at, z_low, mask=inside)
+            tl.store(out + out_half + out_at, z_low * z_unit, mask=to)
         else:
-            tl.store(out + half + at, (w - w_low) * 0.7071067811865476, mask=inside)
+            tl.store(out + out_half + out_at, (w - w_low) * 0.7071067811865476, mask=to)
             w = (w + w_low) * 0.7071067811865476
     if END:
-        w = z
-    tl.store(out + at, w, mask=inside)
+        w = z * z_unit
+    tl.store(out + out_at, w, mask=to)
     if LOOK:
         sample = tl.program_id(1) * S + tl.arange(0, S)
         tl.store(sums + part * B + sample, tl.sum(changes, 0), mask=sample < B)
@@ -97,26 +121,56 @@ def _advance(
 def advance(
     t: Tensor,
     c: Tensor,
-    keep: Tensor,
-    dtype: torch.dtype,
-    paired: bool,
-    rectify: bool,
+    P: Projection,
+    storage: Storage,
     reflect: bool,
     end: bool,
     before: Tensor | None = None,
+    units: Units | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """t -> w as stored, or at the `end` -> z, float32: (D, B); with `before` also (2, B), the two sums of a sample."""
     t, c = t.contiguous(), c.contiguous()
-    D, B = t.shape
-    out, keep = torch.empty_like(t, dtype=c.dtype if end else dtype), keep.expand(D, B)
-    samples = min(SAMPLES, max(16, triton.next_power_of_2(B)))
-    upper, rows = (D // 2, ROWS // 2) if paired else (D, ROWS)
-    grid = (triton.cdiv(upper, rows), triton.cdiv(B, samples))
+    (D, B), halves = c.shape, 1 + storage.paired
+    keep, places = P.keep.expand(D, B), None if end else storage.w
+    out = c.new_empty(places.rows if places else D, B, dtype=c.dtype if end else storage.dtype)
+    samples, rows = _samples(B), ROWS // halves
+    upper = D // halves
+    written = len(places.index) if places else upper
+    grid = (triton.cdiv(written, rows), triton.cdiv(B, samples))
     sums = c.new_empty(2, grid[0], B) if before is not None else None
     _advance[grid](
-        t, t if before is None else before.contiguous(), c, keep, out, c if sums is None else sums, upper, B,
-        upper * B, keep.stride(0), keep.stride(1), upper * keep.stride(0),
-        RECTIFY=rectify, REFLECT=reflect, END=end, LOOK=before is not None, PAIRED=paired,
+        t, t if before is None else before.contiguous(), c, keep, out,
+        storage.t.index if storage.t else t, places.index if places else t, c if sums is None else sums,
+        units.c.contiguous() if units else c, units.z.contiguous() if units else c,
+        upper, written, B, upper * B, t.numel() // halves, out.numel() // halves,
+        keep.stride(0), keep.stride(1), upper * keep.stride(0),
+        RECTIFY=P.rectify, REFLECT=reflect, END=end, LOOK=before is not None, PAIRED=storage.paired,
+        T_PLACED=_scattered(storage.t), OUT_PLACED=_scattered(places), UNITS=units is not None,
         R=rows, S=samples, num_warps=8,
     )  # fmt: skip
     return out, None if sums is None else sums.sum(1)
+
+
+@triton.jit
+def _move(source, rows, target, places, count, B, R: tl.constexpr, S: tl.constexpr):
+    start, column = tl.program_id(0) * R, (tl.program_id(1) * S + tl.arange(0, S))[None, :]
+    inside = (tl.arange(0, R)[:, None] < count - start) & (column < B)
+    moved = tl.load(source + _placed(rows, start, count, R)[:, None] * B + column, mask=inside)
+    tl.store(target + _placed(places, start, count, R)[:, None] * B + column, moved, mask=inside)
+
+
+def move(source: Tensor, rows: Tensor, target: Tensor, places: Tensor) -> None:
+    """target[places] = source[rows], of two contiguous (., B)"""
+    count, B = len(rows), source.shape[1]
+    samples = _samples(B)
+    grid = (triton.cdiv(count, ROWS), triton.cdiv(B, samples))
+    _move[grid](source, rows, target, places, count, B, R=ROWS, S=samples, num_warps=8)
+
+
+def _scattered(places: Places | None) -> bool:
+    return places is not None and not places.in_order
+
+
+def _samples(B: int) -> int:
+    """As many as a program takes."""
+    return next((size for size in (16, 32, 64) if size >= B), SAMPLES)
