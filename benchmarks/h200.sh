@@ -42,7 +42,7 @@ image_timing() { part image-timing 90 python benchmarks/image_regression.py --se
   --precisions fp16 bf16 tf32 --out "$R"; }  # 1 minute
 table3() {  # 2 minutes; SIM (RFF only) has the settings of the search that RESULTS holds
   pictures paper 120 --models tancik sim-rff --stages final
-  pictures averaged 60 --models sim-rff --stages final --average 0.995 --suffix=-averaged
+  pictures best 60 --models sim-rff --stages final --average 0.995 --suffix=-best
 }
 searched() { pictures rff 240 --models sim-rff --stages search --trials 12; }  # 3 minutes; table3 takes what it finds
 sim_single() { pictures single 240 --models sim-single --stages final --precision bf16; }  # 2 minutes

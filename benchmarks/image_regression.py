@@ -142,6 +142,10 @@ class Bench:
     def file(self, kind: str, model: str, pictures: str) -> Path:
         return self.a.out / f"{kind}-{model.removeprefix('image/')}-{Path(pictures).name}{self.a.suffix}.json"
 
+    def preset(self, name: str) -> str:
+        """What a result is called: averaged weights are the second recipe's."""
+        return f"image/{name}" + (":best" if self.a.average else "")
+
     # ------------------------------------------------------------ stepping members, in groups that fit
 
     def populations(
@@ -352,7 +356,7 @@ class Bench:
         ends = done.pop("ends")
         run = Run(members[0].model, task.config, self.recipe, self.a.seed, "train", self.a.precision)
         result = {
-            "name": f"image/{name}", "set": Path(pictures).name, "pictures": list(task.names),
+            "name": self.preset(name), "set": Path(pictures).name, "pictures": list(task.names),
             "parameters": [count_parameters(build(m.model)) for m in members],
             "valid": task.figures([e[1] for e in ends]), "test": task.figures([e[2] for e in ends]),
             "settings": [{"picture": task.names[m.picture], **label(m)} for m in members],

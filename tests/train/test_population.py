@@ -131,7 +131,7 @@ def test_an_average_is_each_members_own_and_is_what_is_judged():
     models = [nn.Linear(2, 1).double() for _ in range(3)]
     rates = schedules(RATES)
     population = Population(models, loss, (x, y), rates, (False, False), average=0.75)
-    expected = population.stack.flat.clone()
+    expected, steps = torch.zeros_like(population.stack.flat), torch.tensor([[STEPS], [4], [STEPS]])
     for step in range(STEPS):
         if step == 4:
             population.stop([1])
@@ -140,9 +140,13 @@ def test_an_average_is_each_members_own_and_is_what_is_judged():
         expected[moving] = 0.75 * expected[moving] + 0.25 * population.stack.flat[moving]
     torch.testing.assert_close(population.averaged, expected)
     judged = [torch.cat([p.reshape(-1) for p in model.parameters()]) for model in population.models()]
-    torch.testing.assert_close(torch.stack(judged), expected)
+    torch.testing.assert_close(torch.stack(judged), expected / (1 - 0.75**steps))
     population.replace(0, models[0], rates[0])
-    torch.testing.assert_close(population.averaged[0], population.stack.flat[0])
+    for p in population.model(0).parameters():  # before its first step there is nothing to average
+        assert any(torch.equal(p, q) for q in models[0].parameters())
+    population.run(1)
+    first = torch.cat([p.reshape(-1) for p in population.model(0).parameters()])
+    torch.testing.assert_close(first, population.stack.flat[0])  # after it the average is what it led to
 
 
 def test_a_member_that_diverges_or_stops_disturbs_nobody():

@@ -114,16 +114,18 @@ def test_trainers_on_streams_of_their_own_do_not_disturb_each_other():
 
 
 def test_the_result_is_the_average_of_the_weights():
-    """Against the sum written out: a_t = decay a_{t-1} + (1 - decay) w_t, running statistics included."""
+    """Against the sum written out: of w_s with weight decay^(t - s), running statistics included."""
     run = run_of("digits/sim-single")
     run = replace(run, precision="float64", task=replace(run.task, train=200, test=20))
     _, trainer = prepare(replace(run, recipe=replace(run.recipe, average=0.7)), CPU)
-    expected = {name: t.clone() for name, t in trainer.model.state_dict().items()}
-    for position in range(4):
+    assert trainer.result() is trainer.model  # nothing to average yet
+    weights = [0.7**3, 0.7**2, 0.7, 1.0]
+    expected = {name: torch.zeros_like(t) for name, t in trainer.model.state_dict().items()}
+    for position, weight in enumerate(weights):
         trainer.run(position, position + 1)
         for name, now in trainer.model.state_dict().items():
             if now.is_floating_point():
-                expected[name] = 0.7 * expected[name] + 0.3 * now
+                expected[name] += weight / sum(weights) * now
     averaged = trainer.result().state_dict()
     for name, value in expected.items():
         if value.is_floating_point():

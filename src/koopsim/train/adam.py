@@ -30,9 +30,11 @@ class Course:
 
 
 class Adam:
-    """Holds the flat parameters, Adam's two moments and, with `average` > 0, the average of the parameters.
+    """Holds the flat parameters, Adam's two moments and, with `average` > 0, what their average is made of:
 
-    a <- a + (1 - average) (p - a)
+    a <- a + (1 - average) (p - a)  from a = 0,     the average after t steps is  a / (1 - average^t)
+
+    as with the moments, so that what training started from is no part of it.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class Adam:
         self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
         self.mean = torch.zeros_like(self.flat)
         self.square = torch.zeros_like(self.flat)
-        self.averaged = self.flat.clone() if average else None
+        self.averaged = torch.zeros_like(self.flat) if average else None
         self.decayed = (
             None if not decay else torch.cat([torch.full_like(p, p.ndim > 1).flatten() for p in self.parameters])
         )

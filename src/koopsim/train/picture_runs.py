@@ -148,11 +148,12 @@ class _Pictures:
 
     def models(self) -> nn.ModuleList:
         """The networks of the finished groups."""
-        found = nn.ModuleList()
+        found, average = nn.ModuleList(), self.run.recipe.average
         for group, state in zip(self.groups, self.done, strict=False):
+            flat = state["averaged"] / (1 - average**self.steps) if average else state["flat"]
             for row, p in enumerate(group):
                 model = build_member(self.members[p], self.run.precision)
-                nn.utils.vector_to_parameters(state.get("averaged", state["flat"])[row], model.parameters())
+                nn.utils.vector_to_parameters(flat[row], model.parameters())
                 for name, buffer in model.named_buffers():
                     buffer.copy_(state[f"buffer.{name}"][row])
                 found.append(model)

@@ -87,7 +87,7 @@ class Population:
     schedules  (P, steps, 4): a row of `schedule.adam_table` for each member and step; may be rewritten between steps
     shared     for each tensor of the batch, whether all members see the same one; else its first axis is the member
     eps        of Adam;   clip_norm  of each member's gradient;   decay  apply the schedules' weight decay
-    average    judge each member by a <- a + (1 - average) (p - a), the average of its parameters p; 0: by p itself
+    average    judge each member by the average of its parameters, as `adam.Adam` keeps it; 0: by the last ones
     scale      gradients are taken of the loss times this, so that none is too small for float16; Adam's eps and the
                clipping take it along, and what it does to the moments cancels
     capture    replay the step from a CUDA graph;   compile  let torch.compile fuse its small kernels
@@ -123,7 +123,7 @@ class Population:
         self.scale, self.autocast, self.capture = scale, autocast, capture
         self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)
         self.decayed = self.stack.matrices() if decay else None
-        self.average, self.averaged = average, flat.clone() if average else None
+        self.average, self.averaged = average, torch.zeros_like(flat) if average else None
         self.slots = torch.arange(self.size, device=self.device)
         self.steps = torch.zeros(self.size, dtype=torch.int64, device=self.device)  # taken so far by each member
         self.active = torch.ones(self.size, dtype=torch.bool, device=self.device)
@@ -226,7 +226,7 @@ class Population:
         """Give `slot` to a new model at its first step; the others notice nothing."""
         self.stack.put(slot, model)
         if self.averaged is not None:
-            self.averaged[slot].copy_(self.stack.flat[slot])
+            self.averaged[slot].zero_()
         self.schedules[slot].copy_(schedule)
         self.mean[slot].zero_()
         self.square[slot].zero_()
@@ -236,9 +236,9 @@ class Population:
 
     def model(self, p: int) -> nn.Module:
         """Member `p` as it is judged: with its last parameters, or with their average."""
-        model = self.stack.model(p)
-        if self.averaged is not None:
-            nn.utils.vector_to_parameters(self.averaged[p].clone(), model.parameters())
+        model, steps = self.stack.model(p), int(self.steps[p])
+        if self.averaged is not None and steps:
+            nn.utils.vector_to_parameters(self.averaged[p] / (1 - self.average**steps), model.parameters())
         return model
 
     def models(self) -> Iterator[nn.Module]:

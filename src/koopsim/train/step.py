@@ -88,9 +88,8 @@ class Trainer:
         self._schedule(recipe)
         for tensor in (self.adam.mean, self.adam.square, self.counters):
             tensor.zero_()
-        now = {"parameters": self.adam.flat} | dict(self.model.named_buffers())
-        for name, average in self.averaged.items():
-            average.copy_(now[name])
+        for average in self.averaged.values():
+            average.zero_()
         self.model.train()
         self.start_epoch(0)
 
@@ -127,12 +126,12 @@ class Trainer:
         """What an average is kept of, where the recipe asks for one: the flat parameters, and running statistics."""
         if self.adam.averaged is None:
             return {}
-        buffers = {name: t.clone() for name, t in self.model.named_buffers() if t.is_floating_point()}
+        buffers = {name: torch.zeros_like(t) for name, t in self.model.named_buffers() if t.is_floating_point()}
         return {"parameters": self.adam.averaged} | buffers
 
     @torch.no_grad()
     def _average_buffers(self) -> None:
-        """a <- a + (1 - decay) (b - a); that of the parameters is Adam's."""
+        """a <- a + (1 - average) (b - a), as `Adam` does with the parameters."""
         now = dict(self.model.named_buffers())
         names = [name for name in self.averaged if name in now]
         if names:
@@ -141,17 +140,18 @@ class Trainer:
 
     def result(self) -> nn.Module:
         """The model to be judged: the trained one, or its average where the recipe asks for one."""
-        if not self.averaged:
+        steps = int(self.counters[0])
+        if not self.averaged or not steps:
             return self.model
-        model, start = copy.deepcopy(self.model), 0
-        flat = self.averaged["parameters"]
+        model, start, weight = copy.deepcopy(self.model), 0, 1 - self.recipe.average**steps
+        flat = self.averaged["parameters"] / weight
         with torch.no_grad():
             for p in (p for p in model.parameters() if p.requires_grad):
                 p.copy_(flat[start : start + p.numel()].view_as(p))
                 start += p.numel()
             for name, buffer in model.named_buffers():
                 if name in self.averaged:
-                    buffer.copy_(self.averaged[name])
+                    buffer.copy_(self.averaged[name] / weight)
         return model
 
     def _add_diagnostics(self) -> None:
