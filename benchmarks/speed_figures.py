@@ -33,6 +33,10 @@ def training(folder: Path) -> Iterator[Row]:
         read(folder / "copy-steps.json").get("rows", []), model="copy/sim-single", mode="captured", batch=1
     ):
         yield ["copy memory, SIM (single), batch 1: a step", "8.69 ms", f"{row['ms']:.2f} ms", "copy-steps.json"]
+    for row in best(read(folder / "mondeq-steps.json").get("rows", []), mode="captured", batch=128):
+        kind, steps = row["model"].rpartition("-")[2], f"{row['solver_steps']:.0f} + {row['backward_solver_steps']:.0f}"
+        what = f"CIFAR-10, monDEQ ({kind}), batch 128: forward and backward ({steps} solver steps)"
+        yield [what, "-", f"{row['ms']:.2f} ms", "mondeq-steps.json"]
     timing = read(folder / "image-timing.json")
     for row in best(timing.get("rows", []), precision="bf16"):
         what = f"{timing['pictures']} pictures, M = {timing['M']}, {timing['steps']:,} steps"

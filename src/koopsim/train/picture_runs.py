@@ -131,7 +131,8 @@ class _Pictures:
             if not np.isfinite(value):
                 raise KoopsimError(
                     f"The loss of {self.task.names[p]} became {value} by step {self.epoch * per_epoch} with learning "
-                    f"rate {self.run.recipe.learning_rate:g}. Try a smaller --recipe.learning-rate."
+                    f"rate {self.run.recipe.learning_rate:g}. Try a smaller --recipe.learning-rate"
+                    + (", or --precision bf16." if self.run.precision == "fp16" else ".")
                 )
         line: dict[str, Any] = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds}
         line |= {
