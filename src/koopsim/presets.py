@@ -45,8 +45,8 @@ def _copy_memory(name: str, model: Model, parameters: int, recipe: Recipe) -> tu
     return name, Preset(model, parameters, Run(model, CopyMemoryConfig(), recipe))
 
 
-# Chosen on validation images: CIFAR-10's SIM (single) by the paper's whole search, the others by benchmarks/table2.sh where
-# that had its best trials; results/h200/searches has them. Not searched: the best recipes of SVHN and MNIST.
+# Chosen on validation images: CIFAR-10's SIM (single) by the paper's whole search, the others by benchmarks/table2.sh
+# where that had its best trials; results/h200/searches has them. Not searched: the best recipes of SVHN and MNIST.
 _PAPER = Recipe(batch_size=128, epochs=20, schedule="step", step_size=5)
 SIM_RECIPES = {
     ("cifar10", "single"): replace(_PAPER, epochs=60, learning_rate=0.0028366266562675473),
@@ -128,7 +128,8 @@ def _pictures():
     # A narrow lift and a small step: wide ones with larger steps did not train (docs/images-as-networks.md).
     two = SIMConfig(MLPConfig(2, 32), lift_dim=32, fourier=FourierConfig(512, 0.006), hidden=256, outputs=3)
     yield row("sim-two", two, 4e-4)
-    yield row("sim-rff", SIMConfig(IdentityConfig(2), lift_dim=2, fourier=psi, hidden=256, outputs=3), 2e-3, average=0.995)
+    rff = SIMConfig(IdentityConfig(2), lift_dim=2, fourier=psi, hidden=256, outputs=3)
+    yield row("sim-rff", rff, 2e-3, average=0.995)
     yield row("tancik", FourierNetworkConfig(), 1e-3)
 
 

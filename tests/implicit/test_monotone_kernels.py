@@ -61,10 +61,13 @@ def places(n, halves, kind, ours=3, foreign=2):
 
 
 KINDS = ("float32", "float16", "paired", "padded", "scattered", "scattered and paired")
+KINDS += ("float32 in tiers", "scattered in tiers")
 for D, B, kind in [(130, 5, kind) for kind in KINDS] + [(8, 131, "float32"), (8, 131, "scattered and paired")]:
+    tiers = (40, 63, 27) if "tiers" in kind else ()  # none of them fills its programs
+    kind = kind.removesuffix(" in tiers")
     dtype, halves = torch.float32 if kind == "float32" else torch.float16, 1 + (kind[-6:] in ("paired", "padded"))
     w, t_at = (places(D // halves, halves, kind) if kind[0] in "ps" and kind != "paired" else None for _ in "wt")
-    storage = Storage(dtype, halves == 2, w, t_at)
+    storage = Storage(dtype, halves == 2, w, t_at, tiers)
     state, earlier, c = torch.randn(3, D, B)
     state[0, 0] = float("nan")
     t, before = storage.put(state, storage.t), storage.put(earlier, storage.t)
@@ -81,7 +84,8 @@ for D, B, kind in [(130, 5, kind) for kind in KINDS] + [(8, 131, "float32"), (8,
             assert want.dtype == (torch.float32 if end else storage.dtype)
             on = [x if x is None else x.to(device) for x in (t, c, earlier)]
             P = Projection(keep.to(device), rectify)
-            there = Storage(dtype, halves == 2, *(p and replace(p, index=p.index.to(device)) for p in (w, t_at)))
+            there = [p and replace(p, index=p.index.to(device)) for p in (w, t_at)]
+            there = Storage(dtype, halves == 2, *there, tiers)
             got, sums = splitting_kernels.advance(
                 on[0], on[1], P, there, reflect, end, on[2], units and Units(units.c.to(device), units.z.to(device))
             )
@@ -94,6 +98,7 @@ for D, B, kind in [(130, 5, kind) for kind in KINDS] + [(8, 131, "float32"), (8,
             torch.testing.assert_close(got, want, equal_nan=True, **close)
             assert (norms is None) == (sums is None)
             if norms is not None:
+                assert norms.shape == (2, max(1, len(tiers)), B)
                 torch.testing.assert_close(sums.cpu(), norms, equal_nan=True)
 
 for B in (5, 131):
@@ -123,7 +128,7 @@ for tiers, dtype in (((9,), torch.float32), ((9,), torch.float16), ((2, 3), torc
 
     def plain_steps(t, c, P, s, reflect, end, before=None, units=None):
         P, places = Projection(P.keep.cpu(), P.rectify), [p and Places(p.rows, p.index.cpu()) for p in (s.w, s.t)]
-        s, units = Storage(s.dtype, s.paired, *places), Units(units.c.cpu(), units.z.cpu())
+        s, units = Storage(s.dtype, s.paired, *places, s.tiers), Units(units.c.cpu(), units.z.cpu())
         done = advance(t.cpu(), c.cpu(), P, s, reflect, end, None if before is None else before.cpu(), units)
         return [None if v is None else v.to(t.device) for v in done]
 

@@ -104,7 +104,7 @@ class Chain:
 
     def storage(self, transposed: bool = False) -> Storage:
         """How the states it maps are kept: as they are, either way."""
-        return Storage(self.matrices[0].dtype)
+        return Storage(self.matrices[0].dtype, tiers=tuple(tier.size for tier in self.tiers))
 
     def recorded(self, z: Tensor, q: Tensor) -> Tensor:
         """Stands in for W z + q: the gradients are right, the value is q's. A solve knows the value already."""

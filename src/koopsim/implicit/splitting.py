@@ -63,6 +63,7 @@ class Storage:
     paired: bool = False
     w: Places | None = None  # of what T is given; without places a state has the rows it has
     t: Places | None = None  # of what T finds
+    tiers: tuple[int, ...] = ()  # rows of each tier, whose residuals are taken one by one; none: the state is one
 
     def put(self, state: Tensor, places: Places | None) -> Tensor:
         """(D, B) -> (rows, B)"""
@@ -100,10 +101,10 @@ def advance(
     before: Tensor | None = None,
     units: Units | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """t -> w, both as stored, or at the `end` -> z; with the t of a step earlier also (2, B): what moved, and the size.
+    """t -> w, both as stored, or at the `end` -> z; with the t of a step earlier also what moved, and the size.
 
-    These are || z - z_before ||^2 and || z ||^2, of z before it leaves. On CUDA it is one kernel
-    (`splitting_kernels.py`); this is its twin.
+    These are || z - z_before ||^2 and || z ||^2 of each tier, (2, tiers, B), of z before it leaves. On CUDA it is one
+    kernel (`splitting_kernels.py`); this is its twin.
     """
     if t.is_cuda and c.dtype == torch.float32 and find_spec("triton") is not None:
         from koopsim.implicit import splitting_kernels
@@ -113,7 +114,8 @@ def advance(
     t = storage.get(t, storage.t, c)
     z, sums = P(t + c), None
     if before is not None:
-        sums = torch.stack([(z - P(storage.get(before, storage.t, c) + c)).square().sum(0), z.square().sum(0)])
+        squares = torch.stack([z - P(storage.get(before, storage.t, c) + c), z]).square()
+        sums = torch.stack([part.sum(1) for part in squares.split(storage.tiers or (len(c),), dim=1)], dim=1)
     if end:
         return z if units is None else z * units.z, sums
     return storage.put(2 * z - t if reflect else z, storage.w), sums
@@ -135,9 +137,10 @@ def split(
 ) -> tuple[Tensor, Info]:
     """(z, how it went) of the iteration above begun at v0, or at v = c, where it would end were W zero: (D, B).
 
-    A sample's residual is || z - z_before || / || z ||. All samples go on until each is below `tol`; a sample's
-    `steps`, one T each, are those after which it was first seen to be. T maps states as stored; no w is used again, so
-    it may write to what it is given. With `units` c is still to be multiplied, v0 is not.
+    A sample's residual is || z - z_before || / || z ||, or the sum of those of its tiers: the last one, from which the
+    answer is read, may be a hundredth of the first. All samples go on until each is below `tol`; a sample's `steps`,
+    one T each, are those after which it was first seen to be. T maps states as stored; no w is used again, so it may
+    write to what it is given. With `units` c is still to be multiplied, v0 is not.
     """
     c, storage = c.contiguous(), storage or Storage(c.dtype)
     rows = storage.t.rows if storage.t else len(c)
@@ -170,6 +173,6 @@ def split(
 
 
 def _residuals(sums: Tensor) -> Tensor:
-    """(2, ...) -> (...)"""
+    """(2, ..., tiers, B) -> (..., B)"""
     change, size = sums.sqrt().unbind()
-    return change / (size + EPS)
+    return (change / (size + EPS)).sum(-2)

@@ -4,14 +4,18 @@
 
 with t and w in float32 or rounded to float16, as pixels or paired (`circular.py`), each row in its place (`stored.py`);
 c, z and the arithmetic in float32. A library would read and write the whole state four times for it. A program takes
-some rows, or if paired as many of the upper half and those below them in the lower; it sums over its rows and leaves
-its part, so that the order of addition is fixed. Rows past the last are read as zero, and so w is zero where its places
-go on. The readable twins are in `splitting.py` and `stored.py`; tests/implicit/test_monotone_kernels.py holds them
-together, on a CPU through Triton's interpreter.
+some rows of one tier, or if paired as many of the upper half and those below them in the lower; it sums over its rows
+and leaves its part, so that the order of addition is fixed. Rows past the last are read as zero, and so w is zero where
+its places go on. The readable twins are in `splitting.py` and `stored.py`; tests/implicit/test_monotone_kernels.py
+holds them together, on a CPU through Triton's interpreter.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false
 
+import functools
+import itertools
+
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -66,14 +70,20 @@ def _placed(places, start, end, R: tl.constexpr):
 
 @triton.jit
 def _advance(
-    t, before, c, keep, out, t_places, out_places, sums, c_units, z_units, D, written, B,
+    t, before, c, keep, out, t_places, out_places, blocks, sums, c_units, z_units, D, written, B, parts,
     half, t_half, out_half, keep_row, keep_column, keep_half,
     RECTIFY: tl.constexpr, REFLECT: tl.constexpr, END: tl.constexpr, LOOK: tl.constexpr, PAIRED: tl.constexpr,
-    T_PLACED: tl.constexpr, OUT_PLACED: tl.constexpr, UNITS: tl.constexpr, R: tl.constexpr, S: tl.constexpr,
+    T_PLACED: tl.constexpr, OUT_PLACED: tl.constexpr, TIERED: tl.constexpr, UNITS: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr,
 ):  # fmt: skip
     """D: the rows of a state, or if paired of its upper half; `half` etc.: from there to the lower one."""
-    part, parts = tl.program_id(0), tl.num_programs(0)
+    part = tl.program_id(0)
     start = part.to(tl.int64) * R  # the first row; what is counted from there is small
+    if TIERED:
+        start = tl.load(blocks + 3 * part).to(tl.int64)
+        end = tl.load(blocks + 3 * part + 1)  # of this tier
+        D, written = tl.minimum(D, end), tl.minimum(written, end)
+        part = tl.load(blocks + 3 * part + 2)
     row, column = tl.arange(0, R)[:, None], (tl.program_id(1) * S + tl.arange(0, S))[None, :]
     inside = (row < D - start) & (column < B)
     at, keep_at = row * B + column, row * keep_row + column * keep_column
@@ -128,27 +138,48 @@ def advance(
     before: Tensor | None = None,
     units: Units | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """t -> w as stored, or at the `end` -> z, float32: (D, B); with `before` also (2, B), the two sums of a sample."""
+    """t -> w as stored, or at the `end` -> z, float32: (D, B); with `before` also the sums of each tier and sample."""
     t, c = t.contiguous(), c.contiguous()
     (D, B), halves = c.shape, 1 + storage.paired
     keep, places = P.keep.expand(D, B), None if end else storage.w
     out = c.new_empty(places.rows if places else D, B, dtype=c.dtype if end else storage.dtype)
     samples, rows = _samples(B), ROWS // halves
     upper = D // halves
-    written = len(places.index) if places else upper
-    grid = (triton.cdiv(written, rows), triton.cdiv(B, samples))
-    sums = c.new_empty(2, grid[0], B) if before is not None else None
+    written, tiers = len(places.index) if places else upper, max(1, len(storage.tiers))
+    blocks = _blocks(storage.tiers, written, rows, c.device) if tiers > 1 else t
+    programs = len(blocks) if tiers > 1 else triton.cdiv(written, rows)
+    grid, parts = (programs, triton.cdiv(B, samples)), tiers * programs  # room for all of them in each tier
+    sums = (c.new_zeros if tiers > 1 else c.new_empty)(2, parts, B) if before is not None else None
     _advance[grid](
         t, t if before is None else before.contiguous(), c, keep, out,
-        storage.t.index if storage.t else t, places.index if places else t, c if sums is None else sums,
+        storage.t.index if storage.t else t, places.index if places else t, blocks, c if sums is None else sums,
         units.c.contiguous() if units else c, units.z.contiguous() if units else c,
-        upper, written, B, upper * B, t.numel() // halves, out.numel() // halves,
+        upper, written, B, parts, upper * B, t.numel() // halves, out.numel() // halves,
         keep.stride(0), keep.stride(1), upper * keep.stride(0),
         RECTIFY=P.rectify, REFLECT=reflect, END=end, LOOK=before is not None, PAIRED=storage.paired,
-        T_PLACED=_scattered(storage.t), OUT_PLACED=_scattered(places), UNITS=units is not None,
+        T_PLACED=_scattered(storage.t), OUT_PLACED=_scattered(places), TIERED=tiers > 1, UNITS=units is not None,
         R=rows, S=samples, num_warps=8,
     )  # fmt: skip
-    return out, None if sums is None else sums.sum(1)
+    return out, None if sums is None else sums.unflatten(1, (tiers, -1)).sum(2)
+
+
+@functools.cache  # for good: a captured CUDA graph must never find it gone
+@torch.inference_mode(False)
+def _blocks(tiers: tuple[int, ...], written: int, rows: int, device: torch.device) -> Tensor:
+    """A program's first row, where its tier ends, and its place among the sums: (programs, 3).
+
+    The rows that are only written, as zeros, are counted to the last tier.
+    """
+    ends = [*itertools.accumulate(tiers)]
+    ends[-1] = max(written, ends[-1])
+    found = [
+        (start, end, tier)
+        for tier, (first, end) in enumerate(itertools.pairwise([0, *ends]))
+        for start in range(first, end, rows)
+    ]
+    programs = len(found)
+    table = [(start, end, tier * programs + i) for i, (start, end, tier) in enumerate(found)]
+    return torch.tensor(table, dtype=torch.int32).to(device)
 
 
 @triton.jit

@@ -44,7 +44,8 @@ class StoredChain:
     def storage(self, transposed: bool = False) -> Storage:
         """How the states it maps are kept, or those its transpose does."""
         given, found = self._layouts(transposed)
-        return Storage(self.matrices[0].dtype, self.paired, given.places, found.places)
+        sizes = tuple(tier.size for tier in self.tiers)
+        return Storage(self.matrices[0].dtype, self.paired, given.places, found.places, sizes)
 
     @torch.no_grad()
     def _mapped(self, w: Tensor, transposed: bool) -> Tensor:
