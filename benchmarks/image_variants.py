@@ -12,6 +12,9 @@ is the test PSNR of that choice. Tancik's network has its published settings.
     heavy    Student's t with 3 degrees of freedom: the spectrum of a rougher kernel
     unit     V starts sqrt(M / 2) larger, as if psi had waves of amplitude 1, which is what Tancik's network is given
     decay    AdamW, weight decay 0.5
+    even     frequencies spread like the seeds of a sunflower (`--model.fourier.spread even`)
+
+A crop has a sixteenth of a picture's pixels: `--features 32` leaves it its share of the 512 frequencies of Table 3.
 """
 
 import argparse
@@ -35,7 +38,7 @@ from koopsim.runs import environment, write_json
 from koopsim.tasks.image_regression import PARTS, psnr_of
 
 SIDE, FEATURES, WIDTH, STEPS, LOOKS = 128, 128, 64, 1500, 5
-VARIANTS = ("paper", "sobol", "heavy", "unit", "decay")
+VARIANTS = ("paper", "sobol", "heavy", "unit", "decay", "even")
 BANDWIDTHS, RATES = (0.0114, 0.0159), (1e-3, 3e-3)
 
 
@@ -52,20 +55,20 @@ def frequencies(variant: str, bandwidth: float, count: int, seed: int) -> Tensor
     return torch.as_tensor(found / bandwidth, dtype=torch.float32)
 
 
-def network(variant: str, bandwidth: float, sigma: float, seed: int) -> nn.Module:
+def network(variant: str, bandwidth: float, sigma: float, seed: int, features: int) -> nn.Module:
     torch.manual_seed(seed)
     if variant == "tancik":
-        return build(FourierNetworkConfig(features=FEATURES, width=WIDTH, sigma=sigma))
-    psi = FourierConfig(FEATURES, bandwidth)
+        return build(FourierNetworkConfig(features=features, width=WIDTH, sigma=sigma))
+    psi = FourierConfig(features, bandwidth, spread="even" if variant == "even" else "random")
     model = build(SIMConfig(IdentityConfig(2), lift_dim=2, fourier=psi, hidden=WIDTH, outputs=3))
     assert isinstance(model, SIM)
     assert isinstance(model.psi, RandomFourierFeatures)
-    drawn = frequencies(variant, bandwidth, FEATURES // 2, seed)
+    drawn = frequencies(variant, bandwidth, features // 2, seed)
     with torch.no_grad():
         if drawn is not None:
             model.psi.frequencies.copy_(drawn)
         if variant == "unit":
-            dict(model.named_parameters())["limit.V"].mul_(math.sqrt(FEATURES / 2))
+            dict(model.named_parameters())["limit.V"].mul_(math.sqrt(features / 2))
     return model
 
 
@@ -104,6 +107,7 @@ def main() -> None:
     parser.add_argument("--pictures", nargs="+", default=["photographs", "text"], help="sets, as koopsim takes them")
     parser.add_argument("--count", type=int, default=3, help="pictures of each")
     parser.add_argument("--variants", nargs="+", default=["tancik", *VARIANTS])
+    parser.add_argument("--features", type=int, default=FEATURES)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -116,7 +120,7 @@ def main() -> None:
             grid, colours = crop(picture, p)
             trials = []
             for bandwidth, rate in settings:
-                model = network(variant, bandwidth, sigma, seed=p)
+                model = network(variant, bandwidth, sigma, p, arguments.features)
                 figures = trained(model, grid, colours, rate, 0.5 if variant == "decay" else 0.0)
                 trials.append({"bandwidth": bandwidth, "learning_rate": rate, **figures})
             chosen.append(max(trials, key=lambda t: t["valid"]) | {"picture": found.names[p]})
@@ -125,7 +129,7 @@ def main() -> None:
         shown = "  ".join(f"{split} {value:.2f}" for split, value in mean.items())
         print(f"{time.monotonic() - began:6.0f} s  {Path(name).name:<10} {variant:<7} {shown}", flush=True)
         if arguments.out:
-            scale = {"side": SIDE, "features": FEATURES, "width": WIDTH, "steps": STEPS, "looks": LOOKS}
+            scale = {"side": SIDE, "features": arguments.features, "width": WIDTH, "steps": STEPS, "looks": LOOKS}
             write_json(
                 arguments.out,
                 {"rows": rows, **scale, "seconds": time.monotonic() - began, "environment": environment()},

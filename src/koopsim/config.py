@@ -85,8 +85,13 @@ class FourierConfig:
     bandwidth: float = 1.0  # b, a length scale
     kernel: Literal["gaussian", "laplace"] = "gaussian"
     normalise: bool = False  # measure distances in the lift's own scale: b = 1 is about that of two inputs
+    spread: Literal["random", "even"] = "random"  # frequencies drawn one by one, or evenly over the plane
 
     def __post_init__(self) -> None:
+        _require(
+            self.spread == "random" or self.kernel == "gaussian",
+            "Evenly spread frequencies are those of the Gaussian kernel; leave --model.fourier.kernel at gaussian.",
+        )
         _require(
             self.features >= 2 and self.features % 2 == 0,
             f"The number of Fourier features M is {self.features}; it must be even (a sine and a cosine each).",
@@ -111,6 +116,13 @@ class SIMConfig:
             _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
         if isinstance(self.lift, IdentityConfig):
             _require(self.fourier is not None, "An identity lift needs Fourier features (the RFF-only model).")
+        inputs = self.lift.inputs if isinstance(self.lift, IdentityConfig) else self.lift_dim
+        even = self.fourier is not None and self.fourier.spread == "even"
+        _require(
+            not even or inputs == 2,
+            f"Evenly spread frequencies are for points of the plane; here psi is given {inputs} numbers. "
+            "Leave --model.fourier.spread at random.",
+        )
         n = self.lifted
         if self.rank is None:
             _require(n >= 2, f"The lifted dimension is {n}; the paper's rank K = N/2 needs at least 2.")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from koopsim import config
+from koopsim.errors import KoopsimError
 from koopsim.nn import RandomFourierFeatures, build_sim
 from koopsim.nn.folded import fixed_features, folded
 from koopsim.nn.fourier import NormalisedFourierFeatures
@@ -76,3 +77,41 @@ def test_a_model_with_normalised_features_is_never_folded_away(lift):
     assert fixed_features(model, x) is None
     torch.testing.assert_close(folded(model, x), model(x))
     torch.testing.assert_close(model.fuse()(x), model(x), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("features", [64, 512])
+def test_evenly_spread_frequencies_are_nearer_to_the_kernel_than_random_ones(features):
+    """The largest error of psi(x) . psi(0) over the plane, against the mean of such errors of random draws."""
+    x = torch.cartesian_prod(*[torch.linspace(-4, 4, 41, dtype=torch.float64)] * 2)
+    kernel = (-x.square().sum(1) / 2).exp()
+
+    def error(spread: str, seed: int) -> float:
+        torch.manual_seed(seed)
+        psi = RandomFourierFeatures(2, features, 1.0, spread=spread).double()
+        assert psi.frequencies.shape == (features // 2, 2)
+        return float((psi(x) @ psi(torch.zeros(2, dtype=torch.float64)) - kernel).abs().max())
+
+    even, random = ([error(spread, seed) for seed in range(5)] for spread in ("even", "random"))
+    assert max(even) < 0.5 * sum(random) / 5
+    torch.manual_seed(0)
+    first = RandomFourierFeatures(2, features, 2.0, spread="even").frequencies
+    torch.manual_seed(1)
+    second = RandomFourierFeatures(2, features, 2.0, spread="even").frequencies
+    assert not torch.allclose(first, second)  # turned
+    torch.testing.assert_close(first.norm(dim=1), second.norm(dim=1))
+    assert float(first.square().sum(1).mean()) == pytest.approx(2 / 2.0**2, rel=0.02)  # the variance of two axes
+
+
+def test_even_frequencies_are_for_the_plane():
+    with pytest.raises(ValueError, match="plane"):
+        RandomFourierFeatures(3, 8, spread="even")
+    with pytest.raises(KoopsimError, match="gaussian"):
+        config.FourierConfig(8, kernel="laplace", spread="even")
+    with pytest.raises(KoopsimError, match="plane"):
+        config.SIMConfig(config.MLPConfig(2, 8), lift_dim=5, fourier=config.FourierConfig(8, spread="even"))
+    model = build_sim(
+        config.SIMConfig(
+            config.IdentityConfig(2), lift_dim=2, fourier=config.FourierConfig(8, spread="even"), outputs=3
+        )
+    )
+    assert model(torch.rand(4, 2)).shape == (4, 3)

@@ -10,6 +10,11 @@ Which b is right depends on the scale of x, and a lift may change its scale a hu
 our own measures x in its own units, so that b = 1 is about the distance of two inputs, whatever the lift and whenever:
 
     psi( (x - mean) / (deviation sqrt(2 N)) )           mean and deviation as in batch normalisation, nothing learnt
+
+Frequencies that are drawn one by one leave gaps and clusters. For points of the plane another variant of ours spreads
+them like the seeds of a sunflower, every ring with its share of the Gaussian, only the first direction drawn:
+
+    w_j = r_j (cos a_j, sin a_j) / b,   r_j = sqrt(-2 log(1 - (j - 1/2) / F)),   a_j = a_0 + j pi (3 - sqrt 5),   j <= F
 """
 
 import math
@@ -18,6 +23,15 @@ import torch
 from torch import Tensor, nn
 
 KERNELS = ("gaussian", "laplace")
+SPREADS = ("random", "even")
+
+
+def sunflower(count: int) -> Tensor:
+    """(count, 2): the standard Gaussian of the plane as evenly as so many points can be it, turned at random."""
+    j = torch.arange(1, count + 1, dtype=torch.float64)
+    radius = (-2 * torch.log1p(-(j - 0.5) / count)).sqrt()
+    angle = 2 * math.pi * float(torch.rand(())) + j * math.pi * (3 - math.sqrt(5))
+    return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1).to(torch.get_default_dtype())
 
 
 class RandomFourierFeatures(nn.Module):
@@ -25,7 +39,14 @@ class RandomFourierFeatures(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, inputs: int, features: int, bandwidth: float = 1.0, kernel: str = "gaussian"):
+    def __init__(
+        self,
+        inputs: int,
+        features: int,
+        bandwidth: float = 1.0,
+        kernel: str = "gaussian",
+        spread: str = "random",
+    ):
         super().__init__()
         if features < 2 or features % 2:
             raise ValueError(f"features is {features}; it must be even: each frequency gives a sine and a cosine.")
@@ -33,8 +54,13 @@ class RandomFourierFeatures(nn.Module):
             raise ValueError(f"bandwidth is {bandwidth}; it is a length scale and must be positive.")
         if kernel not in KERNELS:
             raise ValueError(f"kernel is {kernel!r}; expected one of {KERNELS}.")
+        if spread not in SPREADS or (spread == "even" and (inputs, kernel) != (2, "gaussian")):
+            raise ValueError(
+                f"spread is {spread!r}; expected one of {SPREADS}, and even only for points of the plane and the "
+                f"Gaussian kernel, not for {inputs} inputs and {kernel!r}."
+            )
         w = torch.empty(features // 2, inputs)
-        w = w.normal_() if kernel == "gaussian" else w.cauchy_()
+        w = sunflower(features // 2) if spread == "even" else w.normal_() if kernel == "gaussian" else w.cauchy_()
         self.register_buffer("frequencies", w / bandwidth)
 
     def scaled(self, x: Tensor) -> Tensor:
@@ -51,8 +77,15 @@ class RandomFourierFeatures(nn.Module):
 class NormalisedFourierFeatures(RandomFourierFeatures):
     """The same in the inputs' own units: two of them lie about 1 apart, on average over a batch."""
 
-    def __init__(self, inputs: int, features: int, bandwidth: float = 1.0, kernel: str = "gaussian"):
-        super().__init__(inputs, features, bandwidth, kernel)
+    def __init__(
+        self,
+        inputs: int,
+        features: int,
+        bandwidth: float = 1.0,
+        kernel: str = "gaussian",
+        spread: str = "random",
+    ):
+        super().__init__(inputs, features, bandwidth, kernel, spread)
         self.norm = nn.BatchNorm1d(inputs, affine=False)
 
     def scaled(self, x: Tensor) -> Tensor:
