@@ -9,12 +9,14 @@
 Every file is written whole or not at all, and none of them can carry code.
 """
 
+import contextlib
 import json
 import os
 import platform
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -24,11 +26,21 @@ from koopsim.config import Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
 
 
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An error of the system about this file says so: a full disk by itself names nothing."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a reader sees the old file or the new one, never a part."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with named(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with named(path), os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -92,7 +104,7 @@ class RunDirectory:
         return [json.loads(line) for line in lines[:-1] if line]
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        with self.metrics_file.open("a") as file:
+        with named(self.metrics_file), self.metrics_file.open("a") as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             os.fsync(file.fileno())

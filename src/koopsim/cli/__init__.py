@@ -62,6 +62,14 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     except BrokenPipeError:
         return 1
+    except OSError as error:  # a full disk, a folder that may not be written to
+        where = f"Cannot use {error.filename}: " if error.filename else ""
+        print(
+            f"koopsim: {where}{error.strerror or error}. What was saved before is whole; runs and searches go on with "
+            "--resume.",
+            file=sys.stderr,
+        )
+        return 2
     except KeyboardInterrupt:
         print("koopsim: stopped.", file=sys.stderr)
         return 130

@@ -1,0 +1,49 @@
+"""A disk that is full in the midst of work: one line, a file named, and the work goes on once there is room."""
+
+import errno
+import json
+import os
+
+import pytest
+
+from koopsim import runs
+from koopsim.cli import main
+
+WORK = {
+    "a run": ["train", "copy/sim-single", "--recipe.epochs", "2"],
+    "pictures": ["train", "image/sim-rff", "--recipe.epochs", "2", "--task.size", "16"],
+    "a search": ["tune", "digits/sim-single", "--trials", "2"],
+    "a search a picture": ["tune", "image/sim-rff", "--per-picture", "--trials", "2", "--task.size", "16"],
+}
+
+
+@pytest.mark.parametrize("file", ["checkpoint.safetensors", "metrics.jsonl", "result.json", "trials.csv"])
+@pytest.mark.parametrize("work", WORK)
+def test_a_full_disk_is_one_line_and_the_work_goes_on(work, file, tmp_path, monkeypatch, capsys):
+    verb, *rest = WORK[work]
+    arguments = [verb, *rest, "--scale", "smoke", "--device", "cpu"]
+    synced, full = os.fsync, True
+
+    def fsync(handle: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{handle}")
+        if full and f"{file}" in name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        synced(handle)
+
+    monkeypatch.setattr(runs.os, "fsync", fsync)
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    ended = main([*arguments, "--out", str(cut)])
+    said = capsys.readouterr().err.strip().splitlines()
+    full = False
+    if file == "trials.csv" and verb == "train":
+        assert ended == 0
+        return
+    assert ended == 2
+    assert file in said[-1]
+    assert "No space left on device" in said[-1]
+    assert said[-1].startswith("koopsim: ")
+    assert not list(cut.rglob(".*"))  # nothing half-written
+    assert main([verb, "--resume", str(cut), "--device", "cpu"]) == 0
+    assert main([*arguments, "--out", str(whole)]) == 0
+    found = [json.loads((path / "result.json").read_text()) for path in (cut, whole)]
+    assert found[0]["test"] == found[1]["test"]
