@@ -115,3 +115,5 @@ def test_even_frequencies_are_for_the_plane():
         )
     )
     assert model(torch.rand(4, 2)).shape == (4, 3)
+    with torch.device("meta"):  # where parameters are only counted
+        assert RandomFourierFeatures(2, 8, spread="even").frequencies.is_meta

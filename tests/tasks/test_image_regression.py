@@ -182,6 +182,14 @@ def test_a_set_cut_into_groups_gives_the_same_networks(tmp_path):
     assert parts["test"] == pytest.approx(whole["test"], rel=1e-4)
 
 
+def test_evenly_spread_frequencies_train(tmp_path):
+    run = small_run()
+    even = replace(run, model=replace(run.model, fourier=replace(run.model.fourier, spread="even")))
+    results = [run_in(tmp_path / name, r)[1] for name, r in (("random", run), ("even", even))]
+    assert results[0]["test"] != results[1]["test"]
+    assert build_task(run.task).evaluate(load(tmp_path / "even"), "test") == pytest.approx(results[1]["test"], rel=1e-6)
+
+
 def test_an_average_is_another_network(tmp_path):
     plain, averaged = (run_in(tmp_path / str(a), small_run(average=a))[1] for a in (0.0, 0.9))
     assert [line["train_loss"] for line in averaged["metrics"]] == [line["train_loss"] for line in plain["metrics"]]

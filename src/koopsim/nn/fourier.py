@@ -30,7 +30,7 @@ def sunflower(count: int) -> Tensor:
     """(count, 2): the standard Gaussian of the plane as evenly as so many points can be it, turned at random."""
     j = torch.arange(1, count + 1, dtype=torch.float64)
     radius = (-2 * torch.log1p(-(j - 0.5) / count)).sqrt()
-    angle = 2 * math.pi * float(torch.rand(())) + j * math.pi * (3 - math.sqrt(5))
+    angle = 2 * math.pi * torch.rand(()) + j * math.pi * (3 - math.sqrt(5))
     return torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1).to(torch.get_default_dtype())
 
 
