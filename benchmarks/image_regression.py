@@ -88,13 +88,14 @@ SPACES = {
 }
 
 
-def sim(shape: Shape, bandwidth: float, gain: float = 1.0) -> SIMConfig:
+def sim(shape: Shape, bandwidth: float, gain: float = 1.0, spread: str = "random") -> SIMConfig:
     lift = MLPConfig(2, shape.width, gain=gain) if shape.width else IdentityConfig(2)
-    psi = FourierConfig(shape.M, bandwidth) if shape.M else None
+    even = spread == "even" and not shape.width
+    psi = FourierConfig(shape.M, bandwidth, spread="even" if even else "random") if shape.M else None
     return SIMConfig(lift, lift_dim=shape.N, fourier=psi, hidden=HIDDEN, outputs=3)
 
 
-def default_choice(name: str, pictures: str, tiny: bool) -> tuple[Model, float]:
+def default_choice(name: str, pictures: str, tiny: bool, spread: str = "random") -> tuple[Model, float]:
     """What is trained where nothing was searched: Tancik's published settings, the presets' for the rest."""
     if name == "tancik":
         model = FourierNetworkConfig(sigma=14.0 if "text" in pictures else 10.0)
@@ -102,7 +103,7 @@ def default_choice(name: str, pictures: str, tiny: bool) -> tuple[Model, float]:
     shape = SPACES[name].shapes[0]
     shape = Shape(min(shape.width, 16), min(shape.N, 16), min(shape.M, 32)) if tiny else shape
     bandwidth, rate = {"sim-single": (1.0, 1e-3), "sim-two": (0.006, 4e-4), "sim-rff": (0.014, 2e-3)}[name]
-    return sim(shape, bandwidth, SPACES[name].gains[0]), rate
+    return sim(shape, bandwidth, SPACES[name].gains[0], spread), rate
 
 
 def label(member: Member) -> dict[str, Any]:
@@ -114,6 +115,7 @@ def label(member: Member) -> dict[str, Any]:
             found |= {"width": lift.width, "N": member.model.lift_dim, "gain": lift.gain}
         if member.model.fourier:
             found |= {"M": member.model.fourier.features, "bandwidth": member.model.fourier.bandwidth}
+            found |= {"spread": "even"} if member.model.fourier.spread == "even" else {}
     elif isinstance(member.model, FourierNetworkConfig):
         found |= {"sigma": member.model.sigma}
     return found
@@ -143,8 +145,8 @@ class Bench:
         return self.a.out / f"{kind}-{model.removeprefix('image/')}-{Path(pictures).name}{self.a.suffix}.json"
 
     def preset(self, name: str) -> str:
-        """What a result is called: averaged weights are the second recipe's."""
-        return f"image/{name}" + (":best" if self.a.average else "")
+        """What a result is called: averaged weights and even frequencies are ours, not the paper's."""
+        return f"image/{name}" + (":best" if self.a.average or self.a.spread == "even" else "")
 
     # ------------------------------------------------------------ stepping members, in groups that fit
 
@@ -204,7 +206,7 @@ class Bench:
                 shape = Shape(min(shape.width, 16), min(shape.N, 16), min(shape.M, 32))
             rate = float(np.exp(rates[0] + u * (rates[1] - rates[0])))
             bandwidth = float(np.exp(bandwidths[0] + v * (bandwidths[1] - bandwidths[0])))
-            found.append((sim(shape, bandwidth, space.gains[i % len(space.gains)]), rate))
+            found.append((sim(shape, bandwidth, space.gains[i % len(space.gains)], self.a.spread), rate))
         return found
 
     def search(self, name: str, pictures: str) -> None:
@@ -294,7 +296,7 @@ class Bench:
         chosen = json.loads(found.read_text())["chosen"] if found.exists() else {}
         members = []
         for p, picture in enumerate(task.names):
-            model, rate = default_choice(name, pictures, self.a.tiny)
+            model, rate = default_choice(name, pictures, self.a.tiny, self.a.spread)
             if picture in chosen:
                 model, rate = from_dict(Model, chosen[picture]["model"]), chosen[picture]["learning_rate"]
             members.append(Member(p, model, rate, seed + 17 * p))
@@ -498,6 +500,7 @@ def parse() -> argparse.Namespace:
         "--schedule", choices=["constant", "cosine"], default="constant", help="the paper's is constant"
     )
     parser.add_argument("--average", type=float, default=0.0, help="of the weights, as in a recipe; the paper has none")
+    parser.add_argument("--spread", choices=["random", "even"], default="random", help="of the frequencies of RFF only")
     parser.add_argument("--suffix", default="", help="of the files, to keep another recipe beside the paper's: -cosine")
     parser.add_argument("--rates", type=float, nargs=2, metavar=("LOW", "HIGH"), help="where learning rates are drawn")
     parser.add_argument("--bandwidths", type=float, nargs=2, metavar=("LOW", "HIGH"), help="and bandwidths")

@@ -208,7 +208,8 @@ def _smoke(name: str, run: Run) -> Run:
             model = replace(model, sigma=model.sigma / scale)
         elif isinstance(model, SIMConfig) and model.fourier:
             model = replace(model, fourier=replace(model.fourier, bandwidth=model.fourier.bandwidth * scale))
-        return replace(run, model=model, task=task, recipe=replace(run.recipe, epochs=5))
+        recipe = replace(run.recipe, epochs=5, average=min(run.recipe.average, 0.9))  # a hundred steps: a short memory
+        return replace(run, model=model, task=task, recipe=recipe)
     assert isinstance(run.task, CopyMemoryConfig)
     task = replace(run.task, horizon=20, train=900, valid=100, test=200)
     if isinstance(run.model, DEQConfig):
