@@ -179,6 +179,7 @@ def test_the_last_tier_is_solved_as_well_as_the_first():
     x = torch.randn(4, 3, 16, 16, dtype=torch.float64)
     with torch.no_grad():
         model.operator.log_g.fill_(1.0)
+        model.operator.h.fill_(3.0)
         z, info = model.solve(x)
         model.tol = 1e-12
         exact, _ = model.solve(x)
@@ -188,7 +189,7 @@ def test_the_last_tier_is_solved_as_well_as_the_first():
     errors = [float((a - b).norm() / b.norm()) for a, b in zip(parts, wholes, strict=True)]
     assert small < 0.05
     assert bool(info.forward.converged.all())
-    assert max(errors) < 2e-3
+    assert max(errors) < 5e-4  # judged by the whole state the last tier is 1.5e-3 off
 
 
 def test_an_unconverged_solve_says_so():
