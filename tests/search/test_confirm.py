@@ -14,6 +14,7 @@ from small_search import CPU, tiny_run, tiny_search, trained_alone
 
 from koopsim.cli import main
 from koopsim.errors import KoopsimError
+from koopsim.report.collect import find
 from koopsim.search.confirm import confirmed, confirmed_search, confirming, contenders
 from koopsim.search.directory import Search, SearchDirectory, search_from_dict, search_to_dict
 from koopsim.search.local import LocalSearch
@@ -264,6 +265,8 @@ def test_the_command_confirms_goes_on_and_starts_again(tmp_path, capsys):
     assert rows[0]["mean"] <= rows[1]["mean"]
     assert json.loads((path / "best" / "config.json").read_text())["run"]["recipe"] == best["run"]["recipe"]
     assert len(read_trials(path / "trials.csv")) == 4  # the search's own table is as it was
+    found = find([path])
+    assert (len(found.searches), len(found.runs), found.skipped) == (1, 1, [])  # the report shows one search
 
     (path / "result.json").unlink()  # as if killed in its last moment; asked for by the folder the error may name
     assert confirmed_search(path / "confirm") == path
