@@ -89,8 +89,9 @@ class FourierConfig:
 
     def __post_init__(self) -> None:
         _require(
-            self.spread == "random" or self.kernel == "gaussian",
-            "Evenly spread frequencies are those of the Gaussian kernel; leave --model.fourier.kernel at gaussian.",
+            self.spread == "random" or (self.kernel == "gaussian" and not self.normalise),
+            "Evenly spread frequencies are those of the Gaussian kernel in given units; leave --model.fourier.kernel "
+            "at gaussian and --model.fourier.normalise off.",
         )
         _require(
             self.features >= 2 and self.features % 2 == 0,

@@ -382,6 +382,8 @@ def test_what_a_transform_in_one_product_is_for(monkeypatch):
         chain = step(image, tiers)
         assert isinstance(chain, StoredChain)
         assert chain.storage().paired == paired
+        for transposed in (False, True):  # each tier's residual is its own in float16 too
+            assert chain.storage(transposed).tiers == tuple(tier.size for tier in chain.tiers)
     large = step((1, 36, 36), (2,))
     assert isinstance(large, Chain)
     assert large.storage() == Storage(torch.float16, tiers=(38 * 38 * 2,))

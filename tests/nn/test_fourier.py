@@ -105,8 +105,9 @@ def test_evenly_spread_frequencies_are_nearer_to_the_kernel_than_random_ones(fea
 def test_even_frequencies_are_for_the_plane():
     with pytest.raises(ValueError, match="plane"):
         RandomFourierFeatures(3, 8, spread="even")
-    with pytest.raises(KoopsimError, match="gaussian"):
-        config.FourierConfig(8, kernel="laplace", spread="even")
+    for other in ({"kernel": "laplace"}, {"normalise": True}):
+        with pytest.raises(KoopsimError, match="gaussian"):
+            config.FourierConfig(8, spread="even", **other)
     with pytest.raises(KoopsimError, match="plane"):
         config.SIMConfig(config.MLPConfig(2, 8), lift_dim=5, fourier=config.FourierConfig(8, spread="even"))
     model = build_sim(

@@ -26,8 +26,8 @@ OWN = [
 ]
 
 
-def runs_of(name):
-    base = tiny_run(name)
+def runs_of(name, average=0.0):
+    base = with_values(tiny_run(name), {"recipe.average": average})
     runs = [replace(with_values(base, own), seed=seed) for seed, own in enumerate(OWN)]
     if "two" in name or "rff" in name:
         runs = [with_values(r, {"model.fourier.bandwidth": b}) for r, b in zip(runs, (0.1, 0.2, 0.4), strict=True)]
@@ -49,9 +49,10 @@ def test_a_trial_in_a_stack_gives_the_numbers_it_gives_alone(name):
             assert line == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.parametrize("average", [0.0, 0.9])
 @pytest.mark.parametrize("name", ["image/sim-rff", "image/sim-two"])
-def test_a_slot_goes_to_a_new_trial_and_ranks_are_closed(name):
-    runs, task = runs_of(name)
+def test_a_slot_goes_to_a_new_trial_and_ranks_are_closed(name, average):
+    runs, task = runs_of(name, average)
     stack = StackedPictures(runs[:2], task, CPU, max_t=3)
     epoch(stack)
     stack.stop(0)

@@ -64,11 +64,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"Cannot use {error.filename}: " if error.filename else ""
-        print(
-            f"koopsim: {where}{error.strerror or error}. What was saved before is whole; runs and searches go on with "
-            "--resume.",
-            file=sys.stderr,
-        )
+        again = " What was saved before is whole; go on with --resume." if verb in ("train", "tune") else ""
+        print(f"koopsim: {where}{error.strerror or error}.{again}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("koopsim: stopped.", file=sys.stderr)

@@ -77,15 +77,8 @@ class RandomFourierFeatures(nn.Module):
 class NormalisedFourierFeatures(RandomFourierFeatures):
     """The same in the inputs' own units: two of them lie about 1 apart, on average over a batch."""
 
-    def __init__(
-        self,
-        inputs: int,
-        features: int,
-        bandwidth: float = 1.0,
-        kernel: str = "gaussian",
-        spread: str = "random",
-    ):
-        super().__init__(inputs, features, bandwidth, kernel, spread)
+    def __init__(self, inputs: int, features: int, bandwidth: float = 1.0, kernel: str = "gaussian"):
+        super().__init__(inputs, features, bandwidth, kernel)
         self.norm = nn.BatchNorm1d(inputs, affine=False)
 
     def scaled(self, x: Tensor) -> Tensor:

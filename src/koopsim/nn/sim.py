@@ -107,8 +107,9 @@ def build_lift(lift: config.Lift, dim: int) -> nn.Module:
 
 def build_fourier(fourier: config.FourierConfig, inputs: int) -> RandomFourierFeatures:
     """The module of psi's configuration."""
-    kind = NormalisedFourierFeatures if fourier.normalise else RandomFourierFeatures
-    return kind(inputs, fourier.features, fourier.bandwidth, fourier.kernel, fourier.spread)
+    if fourier.normalise:
+        return NormalisedFourierFeatures(inputs, fourier.features, fourier.bandwidth, fourier.kernel)
+    return RandomFourierFeatures(inputs, fourier.features, fourier.bandwidth, fourier.kernel, fourier.spread)
 
 
 def build_sim(sim: config.SIMConfig) -> SIM:
