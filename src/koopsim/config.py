@@ -297,19 +297,21 @@ class Recipe:
     average: float = 0.0  # evaluate an exponential average of the weights with this decay; 0: the last weights
     flip: bool = False  # augmentation, on the device: mirror left and right,
     shift: int = 0  # move by up to so many pixels,
+    rotate: float = 0.0  # turn by up to so many degrees either way,
+    zoom: float = 0.0  # grow or shrink by up to this share,
     cutout: int = 0  # and blank a square of so many pixels
 
     @property
     def augments(self) -> bool:
         """Whether the images of an epoch differ from those of the last."""
-        return bool(self.flip or self.shift or self.cutout)
+        return bool(self.flip or self.shift or self.rotate or self.zoom or self.cutout)
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "step_size"):
             _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
-        for name in ("shift", "cutout", "weight_decay"):
+        for name in ("shift", "rotate", "cutout", "weight_decay"):
             _require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}; it must not be negative.")
-        for name in ("label_smoothing", "average"):
+        for name in ("label_smoothing", "average", "zoom"):
             _require(0 <= getattr(self, name) < 1, f"{name} is {getattr(self, name)}; it lies in [0, 1).")
         _require(self.warm_up >= 0, f"warm_up is {self.warm_up}; it must not be negative.")
         _require(self.learning_rate > 0, f"The learning rate is {self.learning_rate}; it must be positive.")

@@ -68,7 +68,7 @@ BEST_RECIPES = {
     ),
     "mnist": Recipe(
         batch_size=256, epochs=150, learning_rate=5e-3, schedule="cosine", warm_up=1000,
-        weight_decay=0.01, label_smoothing=0.05, average=0.999, shift=2,
+        weight_decay=0.01, label_smoothing=0.05, average=0.999, shift=2, rotate=10.0, zoom=0.1,
     ),
 }  # fmt: skip
 

@@ -60,7 +60,7 @@ def test_a_trial_in_a_stack_gives_the_numbers_it_gives_alone(name):
 
 
 def test_augmentation_smoothing_and_decay_are_the_trials_own():
-    runs, task = runs_of("digits/sim-single", flip=True, shift=1, cutout=2, label_smoothing=0.1)
+    runs, task = runs_of("digits/sim-single", flip=True, shift=1, cutout=2, rotate=10.0, zoom=0.1, label_smoothing=0.1)
     runs[1] = with_values(runs[1], {"recipe.weight_decay": 0.1})
     stack = Stacked(runs, task, CPU, max_t=3)
     epoch(stack)

@@ -7,7 +7,7 @@ from koopsim import datasets
 from koopsim.config import ClassificationConfig, Recipe
 from koopsim.errors import KoopsimError
 from koopsim.tasks import Classification
-from koopsim.tasks.augment import cut_out, moved
+from koopsim.tasks.augment import cut_out, moved, turned
 from koopsim.tasks.classification import channel_statistics
 
 
@@ -99,6 +99,28 @@ def test_moving_is_a_crop_of_the_mirrored_border():
     assert torch.equal(moved(image, draws, flip=False, shift=0), image)
 
 
+def test_turning_is_about_the_centre():
+    image = torch.rand(1, 2, 6, 6, dtype=torch.float64)
+    still, quarter, back = (torch.tensor([[0, 0, 0, 0, 0, turn, 0.5]], dtype=torch.float64) for turn in (0.5, 0.0, 1.0))
+    torch.testing.assert_close(turned(image, still, 90, 0.0), image)
+    torch.testing.assert_close(turned(image, quarter, 90, 0.0), image.rot90(1, (2, 3)))
+    torch.testing.assert_close(turned(image, back, 90, 0.0), image.rot90(-1, (2, 3)))
+    wide = torch.zeros(1, 1, 9, 21)
+    wide[0, 0, 4, 7:14] = 1  # a bar through the centre: turned by a right angle it is as long as before
+    upright = turned(wide, quarter.float(), 90, 0.0)
+    assert torch.equal(upright[0, 0, :, 10].round(), torch.tensor([0, 1, 1, 1, 1, 1, 1, 1, 0.0]))
+    assert float(upright.sum()) == pytest.approx(7, rel=1e-5)
+
+
+def test_zooming_grows_and_shrinks_by_the_same_factor():
+    image = torch.zeros(2, 1, 16, 16)
+    image[:, :, 4:12, 4:12] = 1
+    draws = torch.tensor([[0, 0, 0, 0, 0, 0.5, 1.0], [0, 0, 0, 0, 0, 0.5, 0.0]])
+    grown, shrunk = turned(image, draws, 0.0, 1.0)[:, 0]
+    assert grown.round().sum() == 16 * 16
+    assert shrunk.round().sum() == 4 * 4
+
+
 def test_cut_out_blanks_a_square():
     draws = torch.tensor([[0, 0, 0, 0.5, 0.25], [0, 0, 0, 0.0, 0.99]])
     out = cut_out(torch.ones(2, 3, 8, 8), draws, 4)
@@ -110,8 +132,12 @@ def test_cut_out_blanks_a_square():
 def test_augmentation_happens_in_training_only(digits):
     raw = digits.split("train")[0][:8]
     recipe = Recipe(shift=1, cutout=2)
-    draws = torch.rand(8, 5)
+    draws = torch.rand(8, 7)
     plain = digits.inputs(raw)
     assert torch.equal(digits.inputs(raw, recipe, None), plain)
     assert not torch.equal(digits.inputs(raw, recipe, draws), plain)
     assert torch.equal(digits.inputs(raw, recipe, draws), digits.inputs(raw, recipe, draws))
+    for other in (Recipe(rotate=10.0), Recipe(zoom=0.1)):
+        assert other.augments
+        assert not torch.equal(digits.inputs(raw, other, draws), plain)
+        assert torch.equal(digits.inputs(raw, other, torch.full((8, 7), 0.5)), plain)  # half way: as it is

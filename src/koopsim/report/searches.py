@@ -14,7 +14,7 @@ from typing import Any
 
 from koopsim.errors import KoopsimError
 
-SHOWN = ("batch_size", "epochs", "schedule", "weight_decay", "shift", "flip", "cutout", "average")
+SHOWN = ("batch_size", "epochs", "schedule", "weight_decay", "shift", "flip", "rotate", "zoom", "cutout", "average")
 
 
 @dataclass(frozen=True)

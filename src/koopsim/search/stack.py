@@ -25,7 +25,7 @@ from koopsim.search.space import BANDWIDTH, with_values
 from koopsim.search.together import Slot, together
 from koopsim.search.trial import finite_mean, length, put
 from koopsim.tasks import Task
-from koopsim.tasks.augment import DRAWS
+from koopsim.tasks.augment import numbers
 from koopsim.train.population import Population
 from koopsim.train.schedule import adam_table
 from koopsim.train.step import shuffle
@@ -132,8 +132,8 @@ class Stacked(Slots):
         """The population over these models; `begin_epoch` fills the orders."""
         count, n = len(models), len(self.x)
         self.order = torch.zeros(count, n, dtype=torch.int64, device=self.device)
-        augments = self.recipe.augments
-        self.draws = torch.zeros(count, n, DRAWS, device=self.device) if augments else None
+        drawn = numbers(self.recipe) if self.recipe.augments else 0
+        self.draws = torch.zeros(count, n, drawn, device=self.device) if drawn else None
         self.offsets = torch.arange(self.size, device=self.device)
         recipe = self.recipe
         if batchable(models[0], self.device) and self.autocast is None and not self.compile:
@@ -166,7 +166,8 @@ class Stacked(Slots):
         flat = rows.flatten()
         draws = None
         if self.draws is not None:
-            draws = self.draws.gather(1, rows.unsqueeze(-1).expand(-1, -1, DRAWS)).flatten(0, 1)
+            places = rows.unsqueeze(-1).expand(-1, -1, self.draws.shape[-1])
+            draws = self.draws.gather(1, places).flatten(0, 1)
         x = self.task.inputs(self.x.index_select(0, flat), self.recipe, draws)
         return x.unflatten(0, rows.shape), self.y.index_select(0, flat).unflatten(0, rows.shape)
 

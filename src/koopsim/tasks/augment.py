@@ -1,15 +1,24 @@
-"""Augmentation on the device: mirror, move and blank out, from numbers that were drawn before.
+"""Augmentation on the device: mirror, move, turn, zoom and blank out, from numbers that were drawn before.
 
-    draws (B, 5) in [0, 1):   mirrored?   right   down   square's column   square's row
+    draws (B, 7) in [0, 1):   mirrored?   right   down   square's column   square's row   angle   size
 
-The numbers come from outside, drawn once an epoch from its seed, so a batch is the same again whenever it is asked
+The last two are drawn only where they are needed (`numbers`), so that a recipe without them is what it was before. The
+numbers come from outside, drawn once an epoch from its seed, so a batch is the same again whenever it is asked
 for, and a captured step needs no random state.
 """
 
+import math
+
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-DRAWS = 5
+from koopsim.config import Recipe
+
+
+def numbers(recipe: Recipe) -> int:
+    """How many numbers an image needs."""
+    return 7 if recipe.rotate or recipe.zoom else 5
 
 
 def moved(images: Tensor, draws: Tensor, flip: bool, shift: int) -> Tensor:
@@ -32,6 +41,23 @@ def moved(images: Tensor, draws: Tensor, flip: bool, shift: int) -> Tensor:
 def _reflected(index: Tensor, size: int) -> Tensor:
     last = size - 1
     return last - (last - index.abs()).abs()
+
+
+def turned(images: Tensor, draws: Tensor, rotate: float, zoom: float) -> Tensor:
+    """(B, C, H, W) as floats, turned about the centre by up to `rotate` degrees, grown or shrunk by up to 1 + `zoom`.
+
+    Pixels are mixed from their four neighbours; beyond the edge goes on what is at the edge.
+    """
+    height, width = images.shape[-2:]
+    angle = (2 * draws[:, 5] - 1) * math.radians(rotate)
+    size = (1 + zoom) ** (2 * draws[:, 6] - 1)
+    sine, cosine = angle.sin() / size, angle.cos() / size
+    zero = torch.zeros_like(angle)
+    # Where a pixel comes from, in coordinates that are -1 and 1 at the edges whatever the image's shape.
+    across = torch.stack([cosine, sine * (height / width), zero], 1)
+    down = torch.stack([-sine * (width / height), cosine, zero], 1)
+    grid = F.affine_grid(torch.stack([across, down], 1), list(images.shape), align_corners=False)
+    return F.grid_sample(images.to(grid.dtype), grid, padding_mode="border", align_corners=False)
 
 
 def cut_out(images: Tensor, draws: Tensor, size: int) -> Tensor:

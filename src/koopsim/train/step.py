@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.config import Recipe
-from koopsim.tasks.augment import DRAWS
+from koopsim.tasks.augment import numbers
 from koopsim.tasks.base import Split
 from koopsim.train.adam import Adam, Course
 from koopsim.train.capture import captured
@@ -26,7 +26,7 @@ ADAPT_EVERY = 64  # steps between looks at how much work the model's captured st
 class Trainer:
     """Steps a model through epochs of a data set.
 
-    inputs   (rows, draws) -> what the model sees; draws is (B, DRAWS) in [0, 1), for augmentation
+    inputs   (rows, draws) -> what the model sees; draws in [0, 1), for augmentation, a row a sample
     capture  replay the step from a CUDA graph;   compile  let torch.compile fuse the model's small kernels
     room     epochs there is room for, where `restart` is to give this trainer another, longer run
     """
@@ -58,7 +58,7 @@ class Trainer:
         self.table = torch.empty(max(room, recipe.epochs) * self.steps_per_epoch, 4, dtype=dtype, device=self.device)
         self._schedule(recipe)
         self.order = torch.empty(len(self.x), dtype=torch.int64, device=self.device)
-        self.draws = torch.empty(len(self.x), DRAWS, device=self.device) if recipe.augments else None
+        self.draws = torch.empty(len(self.x), numbers(recipe), device=self.device) if recipe.augments else None
         self.offsets = torch.arange(self.size, device=self.device)
         self.counters = torch.zeros(2, dtype=torch.int64, device=self.device)  # step of the run, step of the epoch
         self.losses = torch.zeros(self.steps_per_epoch, dtype=dtype, device=self.device)
