@@ -90,13 +90,16 @@ def _sims(dataset: str, image: tuple[int, int, int], single: tuple[int, int], tw
 
 
 def _mondeqs(dataset: str, image: tuple[int, int, int], single: tuple[int, int], multi: tuple[tuple[int, ...], int]):
-    """The monDEQs of Table 2 as (tiers, published parameters), with the published recipe."""
-    mnist, cifar = dataset == "mnist", dataset == "cifar10"
-    recipe = Recipe(batch_size=128, epochs=40, learning_rate=1e-3, schedule="step", step_size=10 if mnist else 25)
-    model = MonDEQConfig(image, (single[0],))
-    yield _classification(dataset, "mondeq-single", model, single[1], recipe, None)
-    recipe = replace(recipe, learning_rate=1e-2 if cifar else 1e-3, step_size=10)
-    yield _classification(dataset, "mondeq-multi", MonDEQConfig(image, multi[0]), multi[1], recipe, None)
+    """The monDEQs of Table 2 as (tiers, published parameters), with the published recipe.
+
+    But for CIFAR-10: there validation accuracy is higher at a larger rate, with a drop after ten epochs, and it falls
+    again soon after (results/h200/searches/cifar10-mondeq-single and -multi have the curves).
+    """
+    step = Recipe(batch_size=128, epochs=40, learning_rate=1e-3, schedule="step", step_size=10)
+    for kind, tiers, parameters in (("single", (single[0],), single[1]), ("multi", *multi)):
+        recipe = replace(step, step_size=25) if (dataset, kind) == ("svhn", "single") else step
+        recipe = replace(step, epochs=12, learning_rate=4e-3) if dataset == "cifar10" else recipe
+        yield _classification(dataset, f"mondeq-{kind}", MonDEQConfig(image, tiers), parameters, recipe, None)
 
 
 def _digits():

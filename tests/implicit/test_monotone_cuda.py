@@ -47,8 +47,9 @@ def assert_gradients_close(got: list[torch.Tensor], want: list[torch.Tensor], rt
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_captured_step_is_the_eager_step(kind, method, monkeypatch):
     monkeypatch.setattr(inverse, "_fitting", lambda W: method)
-    # To a fine tolerance: a unit within it of 0 may be on in one solve and off in the other, and gradients jump.
-    model = MonDEQ(**KINDS[kind], tol=1e-6).cuda()
+    # To a fine tolerance: a unit within it of 0 may be on in one solve and off in the other, and gradients jump. A
+    # residual is the sum of the tiers' own, so float32 leaves more of it where there are three.
+    model = MonDEQ(**KINDS[kind], tol=1e-6 * len(KINDS[kind]["tiers"])).cuda()
     batches = torch.randn(3, 8, *model.image, device="cuda")
     x, y = batches[0].clone(), torch.randint(0, 10, (8,), device="cuda")
     step = training_step(model, x, y)

@@ -102,12 +102,12 @@ def test_moving_is_a_crop_of_the_mirrored_border():
 def test_turning_is_about_the_centre():
     image = torch.rand(1, 2, 6, 6, dtype=torch.float64)
     still, quarter, back = (torch.tensor([[0, 0, 0, 0, 0, turn, 0.5]], dtype=torch.float64) for turn in (0.5, 0.0, 1.0))
-    torch.testing.assert_close(turned(image, still, 90, 0.0), image)
-    torch.testing.assert_close(turned(image, quarter, 90, 0.0), image.rot90(1, (2, 3)))
-    torch.testing.assert_close(turned(image, back, 90, 0.0), image.rot90(-1, (2, 3)))
+    torch.testing.assert_close(turned(image, still, False, 0, 90, 0.0), image)
+    torch.testing.assert_close(turned(image, quarter, False, 0, 90, 0.0), image.rot90(1, (2, 3)))
+    torch.testing.assert_close(turned(image, back, False, 0, 90, 0.0), image.rot90(-1, (2, 3)))
     wide = torch.zeros(1, 1, 9, 21)
     wide[0, 0, 4, 7:14] = 1  # a bar through the centre: turned by a right angle it is as long as before
-    upright = turned(wide, quarter.float(), 90, 0.0)
+    upright = turned(wide, quarter.float(), False, 0, 90, 0.0)
     assert torch.equal(upright[0, 0, :, 10].round(), torch.tensor([0, 1, 1, 1, 1, 1, 1, 1, 0.0]))
     assert float(upright.sum()) == pytest.approx(7, rel=1e-5)
 
@@ -116,9 +116,23 @@ def test_zooming_grows_and_shrinks_by_the_same_factor():
     image = torch.zeros(2, 1, 16, 16)
     image[:, :, 4:12, 4:12] = 1
     draws = torch.tensor([[0, 0, 0, 0, 0, 0.5, 1.0], [0, 0, 0, 0, 0, 0.5, 0.0]])
-    grown, shrunk = turned(image, draws, 0.0, 1.0)[:, 0]
+    grown, shrunk = turned(image, draws, False, 0, 0.0, 1.0)[:, 0]
     assert grown.round().sum() == 16 * 16
     assert shrunk.round().sum() == 4 * 4
+
+
+def test_turning_mirrors_and_moves_as_moving_does_but_repeats_the_edge():
+    image = torch.rand(1, 2, 7, 9, dtype=torch.float64)
+    for flip, right, down in ((0.9, 0.0, 0.5), (0.1, 0.0, 0.5), (0.1, 0.99, 0.0), (0.9, 0.5, 0.99)):
+        draws = torch.tensor([[flip, right, down, 0, 0, 0.5, 0.5]], dtype=torch.float64)
+        exact, sampled = moved(image, draws, True, 2), turned(image, draws, True, 2, 10.0, 0.1)
+        torch.testing.assert_close(sampled[..., 2:-2, 2:-2], exact[..., 2:-2, 2:-2])
+    # One pixel lit near the lower edge, moved up by 2: mirrored at the edge it shows twice, here once.
+    image = torch.zeros(1, 1, 8, 8)
+    image[0, 0, 6, 3] = 1
+    draws = torch.tensor([[0.9, 0.5, 0.99, 0, 0, 0.5, 0.5]])
+    assert moved(image, draws, False, 2).sum() == 2
+    assert turned(image, draws, False, 2, 0.0, 0.1).sum() == pytest.approx(1)
 
 
 def test_cut_out_blanks_a_square():

@@ -21,6 +21,13 @@ def numbers(recipe: Recipe) -> int:
     return 7 if recipe.rotate or recipe.zoom else 5
 
 
+def augmented(images: Tensor, draws: Tensor, recipe: Recipe) -> Tensor:
+    """(B, C, H, W) bytes with the recipe's augmentation but for the blank square, which is cut from normalised ones."""
+    if recipe.rotate or recipe.zoom:
+        return turned(images, draws, recipe.flip, recipe.shift, recipe.rotate, recipe.zoom)
+    return moved(images, draws, recipe.flip, recipe.shift) if recipe.flip or recipe.shift else images
+
+
 def moved(images: Tensor, draws: Tensor, flip: bool, shift: int) -> Tensor:
     """(B, C, H, W) of any type, mirrored with probability 1/2 and moved by up to `shift` pixels each way.
 
@@ -43,19 +50,22 @@ def _reflected(index: Tensor, size: int) -> Tensor:
     return last - (last - index.abs()).abs()
 
 
-def turned(images: Tensor, draws: Tensor, rotate: float, zoom: float) -> Tensor:
+def turned(images: Tensor, draws: Tensor, flip: bool, shift: int, rotate: float, zoom: float) -> Tensor:
     """(B, C, H, W) as floats, turned about the centre by up to `rotate` degrees, grown or shrunk by up to 1 + `zoom`.
 
-    Pixels are mixed from their four neighbours; beyond the edge goes on what is at the edge.
+    They are mirrored and moved as well, in the same sampling: pixels are mixed from their four neighbours. Beyond the
+    edge goes on what is at the edge. Mirrored there, as in `moved`, a digit's foot would show twice.
     """
     height, width = images.shape[-2:]
+    right, below = ((draws[:, i] * (2 * shift + 1)).floor() - shift for i in (1, 2))
     angle = (2 * draws[:, 5] - 1) * math.radians(rotate)
     size = (1 + zoom) ** (2 * draws[:, 6] - 1)
     sine, cosine = angle.sin() / size, angle.cos() / size
-    zero = torch.zeros_like(angle)
     # Where a pixel comes from, in coordinates that are -1 and 1 at the edges whatever the image's shape.
-    across = torch.stack([cosine, sine * (height / width), zero], 1)
-    down = torch.stack([-sine * (width / height), cosine, zero], 1)
+    across = torch.stack([cosine, sine * (height / width), right * (2 / width)], 1)
+    down = torch.stack([-sine * (width / height), cosine, below * (2 / height)], 1)
+    if flip:
+        across = torch.where(draws[:, :1] < 0.5, -across, across)
     grid = F.affine_grid(torch.stack([across, down], 1), list(images.shape), align_corners=False)
     return F.grid_sample(images.to(grid.dtype), grid, padding_mode="border", align_corners=False)
 

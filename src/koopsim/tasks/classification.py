@@ -18,7 +18,7 @@ from koopsim import datasets
 from koopsim.config import ClassificationConfig, Recipe
 from koopsim.errors import KoopsimError
 from koopsim.nn.cross_entropy import cross_entropy
-from koopsim.tasks.augment import cut_out, moved, turned
+from koopsim.tasks.augment import augmented, cut_out
 from koopsim.tasks.base import Split
 
 EVALUATION_BATCH = {"cuda": 1000, "cpu": 100}  # on a CPU small enough for its caches
@@ -62,10 +62,8 @@ class Classification:
 
     def inputs(self, x: Tensor, recipe: Recipe | None = None, draws: Tensor | None = None) -> Tensor:
         """Bytes -> normalised images, in training with the recipe's augmentation."""
-        if recipe is not None and draws is not None and (recipe.flip or recipe.shift):
-            x = moved(x, draws, recipe.flip, recipe.shift)
-        if recipe is not None and draws is not None and (recipe.rotate or recipe.zoom):
-            x = turned(x, draws, recipe.rotate, recipe.zoom)
+        if recipe is not None and draws is not None:
+            x = augmented(x, draws, recipe)
         x = (x * self.scale).add_(self.shift)
         if recipe is not None and draws is not None and recipe.cutout:
             x = cut_out(x, draws, recipe.cutout)
