@@ -56,7 +56,7 @@ def main() -> None:
         assert isinstance(model, MonDEQ)
         assert isinstance(task, Classification)
         images, labels = task.split("test")
-        x, y = images[: arguments.images].float(), labels[: arguments.images]
+        x, y = task.inputs(images[: arguments.images]), labels[: arguments.images]
         want, slope, _ = solved(model.train(), x, y, 1e-6)
         for kind in ("whole", "tiers"):
             # one tier of all rows is the whole state

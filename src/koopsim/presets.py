@@ -50,13 +50,13 @@ def _copy_memory(name: str, model: Model, parameters: int, recipe: Recipe) -> tu
 _PAPER = Recipe(batch_size=128, epochs=20, schedule="step", step_size=5)
 SIM_RECIPES = {
     ("cifar10", "single"): replace(_PAPER, epochs=60, learning_rate=0.0028366266562675473),
-    ("cifar10", "two"): replace(_PAPER, learning_rate=0.004730904425316564),
+    ("cifar10", "two"): replace(_PAPER, batch_size=64, learning_rate=0.004711815355634567, step_size=10),
     ("svhn", "single"): replace(_PAPER, learning_rate=0.0038704316676059004),
-    ("svhn", "two"): replace(_PAPER, learning_rate=0.0026658472267043556),
+    ("svhn", "two"): replace(_PAPER, learning_rate=0.0026127604959133104, step_size=10),
     ("mnist", "single"): replace(_PAPER, learning_rate=0.002375095023588024),
     ("mnist", "two"): replace(_PAPER, learning_rate=0.003044094409582419),
 }
-BANDWIDTHS = {"cifar10": 105.54783272663256, "svhn": 124.53751770005009, "mnist": 29.774666818278263}
+BANDWIDTHS = {"cifar10": 372.93200158988964, "svhn": 360.1579518322362, "mnist": 29.774666818278263}
 BEST_RECIPES = {
     "cifar10": Recipe(
         batch_size=256, epochs=250, learning_rate=1e-2, schedule="cosine", warm_up=1000,
