@@ -177,3 +177,38 @@ def test_bad_trials_are_recorded_and_cost_nobody(tmp_path):
             assert row["status"] == "diverged"
         else:
             assert row["status"] in ("finished", "pruned")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own with little room, and how to give it more; only root may have one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(*options):
+        return subprocess.run(["mount", "-t", "tmpfs", "-o", *options, "tmpfs", str(folder)], capture_output=True)
+
+    if os.geteuid() or mount("size=300k").returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield folder, lambda: mount("remount,size=50m")
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_ends_the_search_with_one_line_and_it_goes_on(tmp_path, small_disk):
+    folder, grow = small_disk
+    words = ["digits/sim-single", "--scale", "smoke", "--backend", "ray", "--trials", "4"]
+    cut, whole = folder / "cut", tmp_path / "whole"
+    ended = subprocess.run(command(*words, "--out", str(cut)), env=os.environ | QUIET, capture_output=True, text=True)
+    assert ended.returncode == 2
+    assert "Traceback" not in ended.stderr
+    last = ended.stderr.strip().splitlines()[-1]
+    assert "No space left on device" in last
+    assert str(cut) in last
+    assert not (cut / "ray").exists()
+    assert not list(cut.rglob(".*"))
+    assert grow().returncode == 0
+    for rest in (["--resume", str(cut)], [*words, "--out", str(whole)]):
+        subprocess.run(command(*rest), env=os.environ | QUIET, capture_output=True, check=True)
+    first, second = (json.loads((path / "result.json").read_text()) for path in (cut, whole))
+    assert first["test"] == second["test"]
+    assert "failed" not in [row["status"] for row in read_trials(cut / "trials.csv")]

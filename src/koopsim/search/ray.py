@@ -4,7 +4,9 @@
 
 Ray only chooses when and where a trial runs: trial i is drawn by koopsim, as everywhere. A trial is checkpointed every
 epoch, so one whose machine dies goes on elsewhere; the driver keeps every report in reports.jsonl, from which a search
-that was killed gets back what Ray forgets (the rungs of ASHA). No telemetry, no dashboard, a small object store.
+that was killed gets back what Ray forgets (the rungs of ASHA). Where the disk is full it ends at once, and what Ray has
+kept of it is thrown away, for that may be half-written: trials that were under way begin again. No telemetry, no
+dashboard, a small object store.
 """
 
 from __future__ import annotations
@@ -15,14 +17,16 @@ import io
 import json
 import logging
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
+from koopsim.runs import named
 from koopsim.search.directory import Search, SearchDirectory
-from koopsim.search.ray_worker import payload_of, train_trial
+from koopsim.search.ray_worker import NO_ROOM, payload_of, train_trial
 from koopsim.search.results import trials_csv
 from koopsim.search.space import BANDWIDTH, with_values
 from koopsim.search.trial import Listener, Trial, draw_trials, length
@@ -72,6 +76,7 @@ class RaySearch:
         self.search, self.directory, self.cluster, self.listen = search, directory, cluster, listen
         self.trials = draw_trials(search.base, search.space, search.seed)
         self.reports_file = directory.reports_file
+        self.full: OSError | None = None  # why there is no going on
         self.began = time.time()
         self._read_reports()
         self.over = [t.index for t in self.trials if t.over]  # Ray may have been killed before it took note of some
@@ -89,6 +94,12 @@ class RaySearch:
                 _listener[:] = [self]
                 try:
                     self._tuner(storage).fit()
+                except Exception as error:
+                    full = self.full or _full(error, storage)
+                    if full is None:
+                        raise
+                    shutil.rmtree(storage, ignore_errors=True)
+                    raise full from error
                 finally:
                     _listener.clear()
                     ray.shutdown()
@@ -162,12 +173,21 @@ class RaySearch:
         if report["index"] in self.over:
             return
         report = {"seconds": self.elapsed, **report}
-        with self.reports_file.open("a") as file:
-            file.write(json.dumps(report) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with named(self.reports_file), self.reports_file.open("a") as file:
+                file.write(json.dumps(report) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            self.full = error
+            raise
         trial = self._apply(report)
         self.listen({"event": "trial", "trial": trial, "trials": self.trials, "seconds": report["seconds"]})
+
+    def no_room(self, number: int) -> None:
+        """What a trial says that could not be saved: the search ends."""
+        self.full = OSError(number, os.strerror(number), str(self.directory.ray_folder))
+        raise self.full
 
     def _apply(self, report: dict[str, Any]) -> Trial:
         trial = self.trials[report["index"]]
@@ -197,6 +217,15 @@ class RaySearch:
         self.directory.write(self.directory.trials_file, trials_csv(self.trials, self.search.space).encode())
 
 
+def _full(error: BaseException | None, storage: Path) -> OSError | None:
+    """The full disk behind an error of Ray's own, if there is one."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return OSError(error.errno, os.strerror(error.errno), str(storage))
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def read_reports(path: Path) -> list[dict[str, Any]]:
     """The lines of reports.jsonl; a last one cut short by a crash is left out."""
     if not path.exists():
@@ -213,7 +242,9 @@ class Teller(tune.Callback):
 
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict[str, Any], **info: Any) -> None:
         index = trial.config["index"]
-        if "ended" in result:
+        if "no_room" in result:
+            _listener[0].no_room(result["no_room"])
+        elif "ended" in result:
             _listener[0].hear({"index": index, "ended": result["ended"], "reason": result["reason"]})
         elif "t" in result:
             _listener[0].hear({"index": index, **{key: result[key] for key in result["reported"]}})

@@ -6,6 +6,7 @@ A worker is reused for trial after trial: each trial seeds itself, and the data 
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import tempfile
@@ -22,6 +23,8 @@ from koopsim.search.space import BANDWIDTH, SearchSpace, is_median, trial_run
 from koopsim.search.space_text import overridden, space_to_dict
 from koopsim.search.trial import Alone, AlonePictures, Diverged, Trial, alone, length, settled
 from koopsim.tasks import build_task
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the system's words for a full disk
 
 
 def payload_of(search: Search, over: list[int]) -> str:
@@ -42,7 +45,7 @@ def train_trial(config: dict[str, Any], payload: str) -> None:
     """One trial, from its checkpoint if it has one, reporting every epoch.
 
     A loss that is not a number, and any error of the trial's own, is reported as its end: only a process or a
-    machine that died makes Ray try again.
+    machine that died makes Ray try again. A full disk is nobody's own: it is reported as that, and ends the search.
     """
     if config["index"] in json.loads(payload)["over"]:
         return
@@ -54,6 +57,12 @@ def train_trial(config: dict[str, Any], payload: str) -> None:
         from ray import tune  # pyright: ignore[reportMissingImports]
 
         tune.report({"ended": ended.status, "reason": str(ended)})
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        from ray import tune  # pyright: ignore[reportMissingImports]
+
+        tune.report({"no_room": error.errno})
 
 
 class _Ended(Exception):
