@@ -9,9 +9,8 @@ at every step whether it has converged: a loop of unknown length is no graph, an
 
 import contextlib
 import copy
+import io
 import logging
-import os
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from koopsim.config import (
 )
 from koopsim.errors import KoopsimError
 from koopsim.nn.sim import SIM
+from koopsim.runs import write_atomically
 
 FORMATS = ("onnx", "pt2")
 AGREES = 1e-4  # of the largest output: what another runtime may differ by
@@ -90,24 +90,18 @@ def export(
         raise KoopsimError("ONNX needs the extra packages: pip install 'koopsim[export]', or take --format pt2.")
     model = model.fuse() if fuse and isinstance(model, SIM) else copy.deepcopy(model).eval()
     free = {axis: torch.export.Dim(name, min=1) for axis, name in axes.items()}
-    try:
-        handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}.", suffix=f".{format}")
-    except OSError as error:
-        raise KoopsimError(f"Cannot write {file}: {error.strerror}.") from error
-    os.close(handle)
+    whole = io.BytesIO()  # torch's own writer ends the process where the disk is full
     try:
         with torch.no_grad(), _quiet():
             program = torch.export.export(model, (x,), dynamic_shapes=(free,))
             if format == "pt2":
-                torch.export.save(program, temporary)
+                torch.export.save(program, whole)
             else:
                 made = torch.onnx.export(
                     program, (x,), dynamo=True, input_names=["x"], output_names=["y"], verbose=False
                 )
                 assert made is not None
-                made.save(temporary, external_data=False)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, file)
+                whole.write(made.model_proto.SerializeToString())
     except Exception as error:
         cause: BaseException = error
         while cause.__cause__ is not None:  # ONNX wraps what went wrong in advice of many lines
@@ -115,8 +109,10 @@ def export(
         first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
         why = "; without --no-fuse it may" if isinstance(model, SIM) else ""
         raise KoopsimError(f"This model does not export to {format}{why}: {first}") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    try:
+        write_atomically(file, whole.getvalue())
+    except OSError as error:
+        raise KoopsimError(f"Cannot write {file}: {error.strerror}.") from error
     return file
 
 

@@ -10,6 +10,7 @@ Every file is written whole or not at all, and none of them can carry code.
 """
 
 import contextlib
+import io
 import json
 import os
 import platform
@@ -49,6 +50,13 @@ def write_atomically(path: Path, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_figure(path: Path, figure: Any, **options: Any) -> None:
+    """Draw a matplotlib figure into `path`, atomically; what it is drawn as is the path's suffix."""
+    file = io.BytesIO()
+    figure.savefig(file, format=path.suffix.removeprefix("."), **({"dpi": 150} | options))
+    write_atomically(path, file.getvalue())
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -47,3 +47,22 @@ def test_a_full_disk_is_one_line_and_the_work_goes_on(work, file, tmp_path, monk
     assert main([*arguments, "--out", str(whole)]) == 0
     found = [json.loads((path / "result.json").read_text()) for path in (cut, whole)]
     assert found[0]["test"] == found[1]["test"]
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (["reproduce", "figure2", "--out", "OUT"], "figure2.png"),
+        (["export", "zoo:mnist/sim-single", "--format", "pt2", "--out", "OUT/m.pt2"], "m.pt2"),
+    ],
+)
+def test_pictures_and_exports_are_whole_or_not_there(words, file, tmp_path, monkeypatch, capsys):
+    def fsync(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(runs.os, "fsync", fsync)
+    assert main([word.replace("OUT", str(tmp_path)) for word in words]) == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert file in said[-1]
+    assert "No space left on device" in said[-1]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -15,6 +15,7 @@ from koopsim.bench.timing import Maker, measure
 from koopsim.bench.training import Stepping, copy_stepping, steps_of
 from koopsim.config import MLPConfig, SIMConfig
 from koopsim.models import build
+from koopsim.runs import write_figure
 
 POINTS_WIDTH = 256  # of the lift and the readout in the curve over N
 
@@ -124,7 +125,7 @@ def draw(curves: Sequence[Curve], title: str, file: Path) -> Path:
         axis.set_title(curve.what, fontsize=8, pad=18)
         axis.legend(fontsize=7, frameon=False, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 0.99))
         axis.spines[["top", "right"]].set_visible(False)
-    figure.savefig(file, dpi=150)
+    write_figure(file, figure)
     return file
 
 

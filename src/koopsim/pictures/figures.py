@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from koopsim.pictures.read import to_pixels
-from koopsim.runs import write_atomically
+from koopsim.runs import write_atomically, write_figure
 
 COLOURS = {"SIM (single)": "#2563eb", "SIM (two)": "#dc2626", "SIM (RFF only)": "#059669", "Tancik": "#6b7280"}
 
@@ -85,8 +85,6 @@ def _pyplot() -> Any:
 
 
 def _saved(plt: Any, figure: Any, path: Path) -> Path:
-    file = io.BytesIO()
-    figure.savefig(file, dpi=150, format=path.suffix.removeprefix("."))
+    write_figure(path, figure)
     plt.close(figure)
-    write_atomically(path, file.getvalue())
     return path

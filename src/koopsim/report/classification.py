@@ -6,6 +6,7 @@ from pathlib import Path
 
 from koopsim.report.collect import Result
 from koopsim.report.tables import Table, difference, spread
+from koopsim.runs import write_figure
 
 # Paper, Table 2: test accuracy in percent, mean and standard deviation over three seeds.
 PUBLISHED = {
@@ -115,6 +116,6 @@ def learning_curves(results: Sequence[Result], folder: Path) -> list[Path]:
         row[0].legend(frameon=False, fontsize=8)
     files = [folder / "classification.png", folder / "classification.svg"]
     for file in files:
-        figure.savefig(file, dpi=150)
+        write_figure(file, figure)
     plt.close(figure)
     return files

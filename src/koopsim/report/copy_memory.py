@@ -7,6 +7,7 @@ from pathlib import Path
 
 from koopsim.report.collect import Result
 from koopsim.report.tables import Table, difference, spread
+from koopsim.runs import write_figure
 
 # Paper, Table 1: test cross-entropy on copy memory.
 PUBLISHED_LOSS = {"copy/deq": 2.24e-09, "copy/sim-single": 7.03e-09, "copy/sim-two": 5.06e-08}
@@ -89,7 +90,7 @@ def figure3(results: Sequence[Result], folder: Path) -> list[Path]:
     figure.suptitle(f"Copy memory, T = {horizon}, on {machine}", fontsize=11)
     files = [folder / "figure3.png", folder / "figure3.svg"]
     for file in files:
-        figure.savefig(file, dpi=150)
+        write_figure(file, figure)
     plt.close(figure)
     return files
 

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from koopsim.runs import write_figure
+
 ROTATION = 2 * np.pi * 0.15
 
 
@@ -47,6 +49,6 @@ def figure2(folder: Path) -> list[Path]:
         axis.set_title(f"{name}\nverdict: {verdict.case}")
     files = [folder / "figure2.png", folder / "figure2.svg"]
     for file in files:
-        figure.savefig(file, dpi=130)
+        write_figure(file, figure, dpi=130)
     plt.close(figure)
     return files

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from koopsim.runs import write_figure
+
 SHOWN = 24  # mistakes on the picture
 
 
@@ -48,7 +50,7 @@ def draw_confusion(confusion: np.ndarray, classes: Sequence[str], title: str, fi
     axis.set_xlabel("named")
     axis.set_ylabel("true")
     axis.set_title(f"{title}\n% of each class", fontsize=10)
-    figure.savefig(file, dpi=150)
+    write_figure(file, figure)
 
 
 def draw_mistakes(
@@ -68,4 +70,4 @@ def draw_mistakes(
         axis.imshow(image[0] if grey else image.transpose(1, 2, 0), cmap="gray" if grey else None, vmin=0, vmax=255)
         axis.set_title(f"{is_}\ncalled {called}\n{p:.0%} sure", fontsize=7)
     figure.suptitle(title, fontsize=10)
-    figure.savefig(file, dpi=150)
+    write_figure(file, figure)

@@ -19,6 +19,7 @@ from koopsim.report.charts import Axis, Chart, Series, short
 from koopsim.report.collect import Result
 from koopsim.report.names import kind_of, place_of, seed_of, slot_of, title_of
 from koopsim.report.tables import Table
+from koopsim.runs import RunDirectory, write_figure
 
 LARGEST = 256  # rows of U V; larger ones take seconds each
 SECONDS = 8.0  # of this process, for all spectra of a page
@@ -66,7 +67,6 @@ def spectra(results: Sequence[Result]) -> tuple[list[RunSpectrum], list[str]]:
 def _spectrum(result: Result, folder: Path) -> RunSpectrum:
     from koopsim.bridge import examine
     from koopsim.config import SIMConfig
-    from koopsim.runs import RunDirectory
     from koopsim.train import load
 
     _, run = RunDirectory(folder).read_config()
@@ -137,5 +137,5 @@ def spectrum_figure(found: Sequence[RunSpectrum], folder: Path) -> list[Path]:
         axis.spines[["top", "right"]].set_visible(False)
     files = [folder / "spectra.png", folder / "spectra.svg"]
     for file in files:
-        figure.savefig(file, dpi=150)
+        write_figure(file, figure)
     return files

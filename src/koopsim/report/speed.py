@@ -15,6 +15,7 @@ from koopsim.report.bars import Bar, bars_html
 from koopsim.report.collect import Result
 from koopsim.report.names import kind_of, machine_of, place_of, slot_of, title_of
 from koopsim.report.tables import Table
+from koopsim.runs import write_figure
 
 IMPLICIT = ("DEQConfig", "MonDEQConfig")
 
@@ -113,5 +114,5 @@ def speed_figure(found: Sequence[Ratio], folder: Path) -> list[Path]:
     axis.spines[["top", "right"]].set_visible(False)
     files = [folder / "speed.png", folder / "speed.svg"]
     for file in files:
-        figure.savefig(file, dpi=150)
+        write_figure(file, figure)
     return files

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from koopsim.runs import write_figure
 from koopsim.search.results import best_so_far, ranked, value_of
 from koopsim.search.space import BANDWIDTH, Choice, LogUniform, Median, SearchSpace
 from koopsim.search.trial import Trial
@@ -31,7 +32,7 @@ def save_plots(trials: Sequence[Trial], space: SearchSpace, folder: Path) -> lis
         ("sensitivity.png", draw_sensitivity(trials, space)),
     ):
         if figure is not None:
-            figure.savefig(folder / name, dpi=120, bbox_inches="tight")
+            write_figure(folder / name, figure, dpi=120, bbox_inches="tight")
             names.append(name)
     return names
 
