@@ -223,6 +223,8 @@ def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
         print(f"  {name:<28} {_shown(value)}")
     for line in _confirmed_lines(result.get("confirmed", []), metric):
         print(line)
+    for doubt in result.get("doubts", []):
+        print(f"note: {doubt}")
     if "test" in result:
         figures = "  ".join(f"{key} {value:.4g}" for key, value in result["test"].items())
         print(f"trained again: test {figures}")

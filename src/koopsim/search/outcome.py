@@ -22,6 +22,7 @@ import torch
 from koopsim.config import ImageRegressionConfig, Run, to_dict
 from koopsim.runs import RunDirectory, environment, write_json
 from koopsim.search.directory import Search, SearchDirectory
+from koopsim.search.doubts import doubts
 from koopsim.search.results import best_trial, summary
 from koopsim.search.trial import Listener, Trial
 from koopsim.tasks import Task
@@ -53,6 +54,7 @@ def conclude(
     result = {"name": search.name, "backend": search.backend, **summary(trials, search.space, seconds, best)}
     if confirmed:
         result["confirmed"] = list(confirmed)
+    result["doubts"] = doubts(trials, search.space, best, bool(confirmed))
     result["pictures"] = _pictures(search, directory, trials)
     figures = []
     for number in range(seeds):
