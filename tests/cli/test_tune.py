@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from koopsim.cli import main
+from koopsim.runs import read_json
 from koopsim.search.results import read_trials
 
 TINY = [
@@ -87,6 +88,17 @@ def test_the_space_from_a_file_and_from_the_command_line(tmp_path, capsys):
     assert [(r["recipe.batch_size"], r["recipe.learning_rate"]) for r in rows] == [("10", "0.01")] * 3
     assert len({r["model.fourier.bandwidth"] for r in rows}) == 3
     assert all(float(r["model.fourier.bandwidth"]) > 0 for r in rows)
+
+
+def test_a_search_begun_again_trains_its_best_again_and_counts_its_own_epochs(tmp_path, capsys):
+    words = ["tune", "digits/sim-single", "--scale", "smoke", "--device", "cpu", "--trials", "1", "--out", str(tmp_path)]
+    words += ["--search", "epochs=3"]
+    assert main(words) == 0
+    first, file = read_json(tmp_path / "result.json"), tmp_path / "best" / "result.json"
+    assert "best trial  epoch 3/3" in capsys.readouterr().err
+    file.write_text(file.read_text().replace(str(first["test"]["accuracy"]), "0.123"))
+    assert main([*words, "--overwrite"]) == 0
+    assert read_json(tmp_path / "result.json")["test"] == first["test"]
 
 
 def test_a_finished_search_is_not_run_again(finished, capsys):

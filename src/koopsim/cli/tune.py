@@ -178,7 +178,7 @@ def _one(options: Options, search: Any, directory: Any, begun: bool, device: Any
     from koopsim.cli.progress import TrainingProgress
     from koopsim.cli.tune_progress import TuneProgress
     from koopsim.search.confirm import confirmed
-    from koopsim.search.outcome import conclude
+    from koopsim.search.outcome import chosen, conclude
 
     capture = False if options.eager else None
 
@@ -189,7 +189,8 @@ def _one(options: Options, search: Any, directory: Any, begun: bool, device: Any
 
     trials, seconds = ended(search, directory, begun)
     rows = confirmed(search, directory, trials, lambda *second: ended(*second)[0])
-    with TrainingProgress(f"{search.name}, best trial", search.base.recipe.epochs) as progress:
+    epochs = chosen(search, trials, rows).run.recipe.epochs
+    with TrainingProgress(f"{search.name}, best trial", epochs) as progress:
         return conclude(
             search, directory, trials, seconds, device, options.retrain, capture, progress, task, confirmed=rows
         )

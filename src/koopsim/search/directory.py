@@ -111,7 +111,9 @@ class SearchDirectory:
             stale.unlink(missing_ok=True)
         directory.reports_file.unlink(missing_ok=True)
         shutil.rmtree(directory.ray_folder, ignore_errors=True)
-        (directory.confirm_folder / SEARCH_FILE).unlink(missing_ok=True)  # of the search before this one
+        (directory.confirm_folder / SEARCH_FILE).unlink(missing_ok=True)  # of the search before this one,
+        for trained in directory.path.glob("best*/config.json"):  # as are these, even where it found the same
+            trained.unlink()
         write_json(directory.path / "env.json", environment())
         write_json(directory.search_file, search_to_dict(search))
         return directory

@@ -37,6 +37,11 @@ def final_run(run: Run, number: int = 0) -> Run:
     return replace(run, train_on=train_on, seed=run.seed + number * SEED_STEP)
 
 
+def chosen(search: Search, trials: Sequence[Trial], confirmed: Sequence[dict[str, Any]] = ()) -> Trial:
+    """The trial whose configuration is trained again."""
+    return trials[confirmed[0]["trial"]] if confirmed else best_trial(trials, search.space)
+
+
 def conclude(
     search: Search,
     directory: SearchDirectory,
@@ -50,7 +55,7 @@ def conclude(
     confirmed: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Pictures, retraining, result.json; the result. `confirmed`: what `confirm.confirmed` gave, the best first."""
-    best = trials[confirmed[0]["trial"]] if confirmed else best_trial(trials, search.space)
+    best = chosen(search, trials, confirmed)
     result = {"name": search.name, "backend": search.backend, **summary(trials, search.space, seconds, best)}
     if confirmed:
         result["confirmed"] = list(confirmed)
