@@ -91,8 +91,8 @@ def test_the_space_from_a_file_and_from_the_command_line(tmp_path, capsys):
 
 
 def test_a_search_begun_again_trains_its_best_again_and_counts_its_own_epochs(tmp_path, capsys):
-    words = ["tune", "digits/sim-single", "--scale", "smoke", "--device", "cpu", "--trials", "1", "--out", str(tmp_path)]
-    words += ["--search", "epochs=3"]
+    words = "tune digits/sim-single --scale smoke --device cpu --trials 1 --search epochs=3 --out".split()
+    words.append(str(tmp_path))
     assert main(words) == 0
     first, file = read_json(tmp_path / "result.json"), tmp_path / "best" / "result.json"
     assert "best trial  epoch 3/3" in capsys.readouterr().err
