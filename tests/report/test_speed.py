@@ -15,10 +15,10 @@ def test_the_ratio_is_of_seconds_an_epoch():
     assert "15.0×" in speed_bars([ratio])
 
 
-def test_the_median_of_seeds_counts():
-    sims = [made("copy/sim-single", seed=s, seconds=t) for s, t in enumerate((20.0, 40.0, 1000.0))]
-    (ratio,) = ratios([*sims, made("copy/deq", seconds=400.0)])
-    assert ratio.times == 10.0
+def test_the_fastest_seed_counts():
+    sims = [made("copy/sim-single", seed=s, seconds=t) for s, t in enumerate((40.0, 20.0, 1000.0))]
+    (ratio,) = ratios([*sims, *(made("copy/deq", seed=s, seconds=t) for s, t in enumerate((400.0, 900.0)))])
+    assert ratio.times == 20.0
 
 
 def test_only_the_same_data_machine_and_recipe_are_compared():

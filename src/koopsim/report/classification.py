@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from koopsim.report.collect import Result
+from koopsim.report.collect import Result, seconds_an_epoch
 from koopsim.report.tables import Table, difference, spread
 from koopsim.runs import write_figure
 
@@ -78,7 +78,7 @@ def _row(group: list[Result], data: str, model: str) -> list[str]:
         published,
         difference(accuracies, published, ".2f"),
         "/".join(sorted({str(r["run"]["recipe"]["epochs"]) for r in group})),
-        f"{min(r['train_seconds'] / r['run']['recipe']['epochs'] for r in group):.2f}",
+        f"{seconds_an_epoch(group):.2f}",
         f"{statistics.mean(steps):.1f}" if steps else "-",
         f"{statistics.mean(unconverged):.1%}" if unconverged else "-",
     ]

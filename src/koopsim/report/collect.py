@@ -127,3 +127,8 @@ def _side_by_side(data: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _is_place(data: dict[str, Any]) -> bool:
     return isinstance(data.get("environment"), dict)
+
+
+def seconds_an_epoch(seeds: Sequence[Result]) -> float:
+    """Of the fastest of a model's runs: one that shared the device says little of the model."""
+    return min(run["train_seconds"] / run["run"]["recipe"]["epochs"] for run in seeds)
