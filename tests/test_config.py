@@ -17,6 +17,10 @@ def test_a_run_survives_json(name, scale):
     assert from_dict(Run, json.loads(json.dumps(to_dict(run)))) == run
 
 
+NOT_NEGATIVE = ("shift", "rotate", "cutout", "weight_decay", "warm_up")
+SHARES = ("label_smoothing", "average", "zoom")
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -26,6 +30,8 @@ def test_a_run_survives_json(name, scale):
         (lambda: TCNConfig(levels=0), "at least 1"),
         (lambda: Recipe(learning_rate=0.0), "must be positive"),
         (lambda: Recipe(clip_norm=0.0), "must be positive"),
+        *((lambda name=name: Recipe(**{name: -1}), "must not be negative") for name in NOT_NEGATIVE),
+        *((lambda name=name, x=x: Recipe(**{name: x}), r"lies in \[0, 1\)") for name in SHARES for x in (-0.1, 1.0)),
         (lambda: replace(run_of("copy/deq").model, model_dim=41), "even"),
         (lambda: preset("copy/sim-singel"), "Did you mean 'copy/sim-single'"),
         (lambda: run_of("cifar10/mondeq-single:best"), "no second recipe"),

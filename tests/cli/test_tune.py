@@ -101,6 +101,14 @@ def test_a_search_begun_again_trains_its_best_again_and_counts_its_own_epochs(tm
     assert read_json(tmp_path / "result.json")["test"] == first["test"]
 
 
+def test_doubts_are_kept_and_printed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("koopsim.search.outcome.doubts", lambda *given: ["Look again."])
+    words = "tune digits/sim-single --scale smoke --device cpu --trials 1 --retrain 0 --out".split()
+    assert main([*words, str(tmp_path)]) == 0
+    assert "note: Look again." in capsys.readouterr().out
+    assert read_json(tmp_path / "result.json")["doubts"] == ["Look again."]
+
+
 def test_a_finished_search_is_not_run_again(finished, capsys):
     before = (finished / "trials.csv").read_text()
     assert main(["tune", "--resume", str(finished)]) == 0

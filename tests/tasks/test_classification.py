@@ -7,7 +7,7 @@ from koopsim import datasets
 from koopsim.config import ClassificationConfig, Recipe
 from koopsim.errors import KoopsimError
 from koopsim.tasks import Classification
-from koopsim.tasks.augment import cut_out, moved, turned
+from koopsim.tasks.augment import cut_out, moved, numbers, turned
 from koopsim.tasks.classification import channel_statistics
 
 
@@ -110,6 +110,12 @@ def test_turning_is_about_the_centre():
     upright = turned(wide, quarter.float(), False, 0, 90, 0.0)
     assert torch.equal(upright[0, 0, :, 10].round(), torch.tensor([0, 1, 1, 1, 1, 1, 1, 1, 0.0]))
     assert float(upright.sum()) == pytest.approx(7, rel=1e-5)
+
+
+def test_a_recipe_that_does_not_turn_draws_what_it_always_drew():
+    assert [numbers(r) for r in (Recipe(flip=True), Recipe(shift=1, cutout=2), Recipe(rotate=1), Recipe(zoom=0.1))] == [
+        5, 5, 7, 7,
+    ]  # fmt: skip
 
 
 def test_zooming_grows_and_shrinks_by_the_same_factor():

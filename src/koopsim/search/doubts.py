@@ -47,9 +47,7 @@ def _falling(trials: Sequence[Trial], space: SearchSpace) -> str | None:
         return None
     last = max(set(lengths), key=lambda t: (lengths.count(t), t))
     sign = 1 if space.mode == "max" else -1
-    curves = np.array(
-        [[sign * line[space.metric] for line in t.curve] for t in finished if t.t == last and len(t.curve) == last]
-    )
+    curves = np.array([[sign * line[space.metric] for line in t.curve] for t in finished if len(t.curve) == last])
     if len(curves) < FEW or last < 2:
         return None
     gains = curves - curves[:, -1:]
