@@ -84,3 +84,9 @@ def test_a_search_of_koopsim_tune_is_shown(tmp_path, capsys):
     assert best.figure == outcome["best"]["accuracy"]
     assert best.learning_rate == outcome["best"]["values"]["recipe.learning_rate"]
     assert len(found.runs) == 1  # the best trial, trained again
+    assert search.doubts == tuple(outcome["doubts"])
+    result = json.loads((where / "result.json").read_text())
+    (where / "result.json").write_text(json.dumps(result | {"doubts": ["Look again."]}))
+    table = search_table(find([where]).searches)
+    assert table is not None
+    assert "tune: Look again." in table.note

@@ -23,7 +23,8 @@ def search_table(searches: Sequence[SearchFound]) -> Table | None:
         )
     head = ["for", "search", "trials", "metric", "best", "learning rate", "time", "failed"]
     note = "Best: the last figure on the validation split, of the trial where it is best."
-    return Table("Searches", head, sorted(rows), note, words=2)
+    doubts = [f"{search.name}: {doubt}" for search in searches for doubt in search.doubts]
+    return Table("Searches", head, sorted(rows), " ".join([note, *doubts]), words=2)
 
 
 def _shown(figure: float, metric: str) -> str:

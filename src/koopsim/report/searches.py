@@ -35,6 +35,7 @@ class SearchFound:
     metric: str  # loss, accuracy or psnr
     trials: tuple[Trial, ...]
     seconds: float | None
+    doubts: tuple[str, ...] = ()  # what the search said of its own answer
 
     @property
     def lower_is_better(self) -> bool:
@@ -75,7 +76,9 @@ def search_of_directory(folder: Path) -> SearchFound:
             words = ", ".join([row["status"], *(f"{k} {v}" for k, v in values.items() if v)])
             trials.append(Trial(_rate(rate), None if lost else _figure(row[metric]), words))
         seconds = max((float(line[1]) for row in read_trials(file) for line in row["curve"]), default=None)
-        return SearchFound(folder.name, str(name), str(metric), tuple(trials), seconds)
+        result = folder / "result.json"
+        doubts = json.loads(result.read_text()).get("doubts", []) if result.exists() else []
+        return SearchFound(folder.name, str(name), str(metric), tuple(trials), seconds, tuple(map(str, doubts)))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise KoopsimError(f"not a search that can be shown ({error!r})") from error
 
