@@ -184,9 +184,9 @@ class RaySearch:
         trial = self._apply(report)
         self.listen({"event": "trial", "trial": trial, "trials": self.trials, "seconds": report["seconds"]})
 
-    def no_room(self, number: int) -> None:
+    def no_room(self, number: int, where: str | None) -> None:
         """What a trial says that could not be saved: the search ends."""
-        self.full = OSError(number, os.strerror(number), str(self.directory.ray_folder))
+        self.full = OSError(number, os.strerror(number), where or str(self.directory.ray_folder))
         raise self.full
 
     def _apply(self, report: dict[str, Any]) -> Trial:
@@ -243,7 +243,7 @@ class Teller(tune.Callback):
     def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict[str, Any], **info: Any) -> None:
         index = trial.config["index"]
         if "no_room" in result:
-            _listener[0].no_room(result["no_room"])
+            _listener[0].no_room(result["no_room"], result["where"])
         elif "ended" in result:
             _listener[0].hear({"index": index, "ended": result["ended"], "reason": result["reason"]})
         elif "t" in result:

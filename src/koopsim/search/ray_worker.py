@@ -15,9 +15,10 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from koopsim.config import Run, from_dict, to_dict
+from koopsim.runs import named
 from koopsim.search.directory import Search
 from koopsim.search.space import BANDWIDTH, SearchSpace, is_median, trial_run
 from koopsim.search.space_text import overridden, space_to_dict
@@ -62,7 +63,7 @@ def train_trial(config: dict[str, Any], payload: str) -> None:
             raise
         from ray import tune  # pyright: ignore[reportMissingImports]
 
-        tune.report({"no_room": error.errno})
+        tune.report({"no_room": error.errno, "where": error.filename})
 
 
 class _Ended(Exception):
@@ -103,7 +104,9 @@ def _report(report: dict[str, Any], trainer: Alone | AlonePictures, t: int) -> N
 
     with tempfile.TemporaryDirectory() as folder:
         tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in trainer.state().items()}
-        save_file(tensors, Path(folder) / "trial.safetensors", metadata={"t": str(t)})
+        file = Path(folder) / "trial.safetensors"
+        with named(file):
+            file.write_bytes(save(tensors, metadata={"t": str(t)}))
         tune.report({**report, "reported": list(report)}, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
