@@ -49,7 +49,7 @@ sim_single() { pictures single 240 --models sim-single --stages final --precisio
 sim_two() { pictures two 400 --models sim-two --stages search final --trials 12; }  # 5 minutes
 figure4() { part figure4 120 python benchmarks/image_regression.py --sets photographs text --pictures 2 \
   --stages final --out "$R/figure4" --draw 0 1 --minutes 2; }  # half a minute, with the presets' settings
-table2_mondeq() { MODELS=mondeq part table2-mondeq 900 benchmarks/table2.sh "$R" cifar10 svhn mnist; }  # 13 minutes
+table2_mondeq() { MODELS=mondeq part table2-mondeq 900 benchmarks/table2.sh "$R" cifar10 svhn mnist; }  # 11 minutes
 table2_sims() {  # 10 minutes: two series beside each other, for neither fills the chip
   MODELS=sims part table2-cifar10 900 benchmarks/table2.sh "$R" cifar10 &
   MODELS=sims part table2-others 900 benchmarks/table2.sh "$R" mnist svhn; wait
