@@ -179,6 +179,17 @@ def test_bad_trials_are_recorded_and_cost_nobody(tmp_path):
             assert row["status"] in ("finished", "pruned")
 
 
+def test_a_report_that_was_cut_short_does_not_spoil_the_next(tmp_path):
+    from koopsim.search.ray import RaySearch, read_reports
+
+    directory = prepared(tmp_path / "s", tiny_search(trials=2))
+    directory.reports_file.write_text('{"seconds": 1.0, "index": 0, "t": 1, "loss": 2.0}\n{"seconds": 2.0, "ind')
+    search = RaySearch(directory.read(), directory)
+    assert search.trials[0].t == 1
+    search.hear({"index": 1, "t": 1, "loss": 3.0})
+    assert [report["index"] for report in read_reports(directory.reports_file)] == [0, 1]
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of its own with little room, and how to give it more; only root may have one."""

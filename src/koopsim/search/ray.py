@@ -98,7 +98,8 @@ class RaySearch:
                     full = self.full or _full(error, storage)
                     if full is None:
                         raise
-                    shutil.rmtree(storage, ignore_errors=True)
+                    if full.errno in NO_ROOM:
+                        shutil.rmtree(storage, ignore_errors=True)
                     raise full from error
                 finally:
                     _listener.clear()
@@ -208,6 +209,9 @@ class RaySearch:
 
     def _read_reports(self) -> None:
         reports = read_reports(self.reports_file)
+        if self.reports_file.exists():  # a line that was cut short must not become the head of the next one
+            whole = self.reports_file.read_bytes()
+            os.truncate(self.reports_file, whole.rfind(b"\n") + 1)
         for report in reports:
             self._apply(report)
         if reports:
