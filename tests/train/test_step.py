@@ -133,10 +133,11 @@ def test_the_result_is_the_average_of_the_weights():
             assert not torch.equal(averaged[name], trainer.model.state_dict()[name]) or name == "psi.frequencies"
 
 
-def test_augmentation_and_averaging_survive_a_resume(tmp_path):
+@pytest.mark.parametrize("name", ["cifar10/sim-single:best", "mnist/sim-single:best"])  # the second turns and zooms
+def test_augmentation_and_averaging_survive_a_resume(name, tmp_path):
     from koopsim.train.state import Position, load_checkpoint, load_model, save_checkpoint
 
-    run = run_of("cifar10/sim-single:best", "smoke")
+    run = run_of(name, "smoke")
     run = replace(run, task=replace(run.task, train=200, test=20))
     _, whole = prepare(run, CPU)
     whole.run(0, 5)
