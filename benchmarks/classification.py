@@ -3,7 +3,7 @@
     python benchmarks/classification.py speed --out results/h200/classification-steps.json
     python benchmarks/classification.py train cifar10/sim-single mnist/mondeq-multi --seeds 0 1 2 --runs results/h200
 
-`train` writes a run directory a seed; `--from SEARCH` takes the best trial of a search in place of the preset.
+`train` writes a run directory a seed.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from koopsim.config import Run, from_dict
+from koopsim.config import Run
 from koopsim.nn import padding
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory, environment, write_json
@@ -43,25 +43,13 @@ def rounded(figures: dict) -> str:
 # ---------------------------------------------------------------- training
 
 
-def chosen(name: str, search: Path | None) -> Run:
-    """The preset, or what a search of it found best; a search that has not ended changes nothing."""
-    run, file = run_of(name), search / "result.json" if search else None
-    if file is None or not file.exists():
-        return run
-    found = json.loads(file.read_text())
-    if found["name"] != name:
-        raise SystemExit(f"{search} is a search for {found['name']}, not for {name}.")
-    best = from_dict(Run, found["best"]["run"])
-    return replace(run, model=best.model, recipe=best.recipe)
-
-
 def final(arguments: argparse.Namespace) -> None:
     began, tasks = time.monotonic(), {}
     for name, seed in itertools.product(arguments.presets, arguments.seeds):
         if time.monotonic() - began > arguments.seconds:
             print(f"out of time before {name}, seed {seed}", flush=True)
             continue
-        run = replace(chosen(name, arguments.search), seed=seed)
+        run = replace(run_of(name), seed=seed)
         run = replace(run, task=replace(run.task, train=arguments.images))
         if arguments.epochs:
             run = replace(run, recipe=replace(run.recipe, epochs=arguments.epochs))
@@ -166,7 +154,6 @@ def main() -> None:
             sub.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
             sub.add_argument("--epochs", type=int)
             sub.add_argument("--runs", type=Path, required=True)
-            sub.add_argument("--from", dest="search", type=Path, help="take the best of this search")
         if verb == "speed":
             sub.add_argument("--presets", nargs="+", default=["cifar10/sim-single"])
             sub.add_argument("--batch", type=int, nargs="+", default=[512])

@@ -13,9 +13,9 @@ mkdir -p "$R"
 run() { echo "== $(date +%T) $*"; timeout 590 python "benchmarks/$1" "${@:2}" 2>&1; }
 search() { run search_run.py "$1" --out "$R/searches" --trials "$2" --grace "$3" "${@:4}"; }
 ready() { until [ -e "$KOOPSIM_DATA/$1.ready" ]; do sleep 0.5; done; }
-rows() {  # name, seeds, options: a process a seed, side by side
+rows() {  # name, seeds: a process a seed, side by side
   for seed in $2; do
-    [ -e "$R/${1//[\/:]/-}-seed$seed/result.json" ] || run classification.py train "$1" --runs "$R" --seeds $seed "${@:3}" &
+    [ -e "$R/${1//[\/:]/-}-seed$seed/result.json" ] || run classification.py train "$1" --runs "$R" --seeds $seed &
   done; wait
 }
 early=(recipe.batch_size=128 "recipe.learning_rate=log 1.5e-3 6e-3" recipe.schedule=step recipe.step_size=5 recipe.epochs=20)
