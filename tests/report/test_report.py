@@ -50,6 +50,13 @@ def test_only_the_papers_recipe_and_size_stand_beside_the_paper():
     assert copy_memory_table([made(horizon=500), made("copy/deq", scale="smoke")]).rows[0][4] == "-"  # pyright: ignore
 
 
+def test_the_pace_in_table_2_is_the_fastest_seeds():
+    runs = [made("cifar10/mondeq-single", seed=s, seconds=t) for s, t in enumerate((90.0, 24.0, 60.0))]  # 12 epochs
+    table = classification_table(runs)
+    assert table is not None
+    assert table.rows[0][table.head.index("s/epoch")] == "2.00"
+
+
 def test_broken_and_unfinished_runs_are_listed_not_fatal(folder, capsys):
     (folder / "bad.json").write_text("{")
     (folder / "other.json").write_text("[1]")

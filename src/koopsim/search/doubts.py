@@ -10,6 +10,7 @@ The choice stays as it was; these say what to try next.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,14 +42,13 @@ def _stopped(best: Trial, space: SearchSpace) -> str | None:
 
 def _falling(trials: Sequence[Trial], space: SearchSpace) -> str | None:
     """Finished trials of the commonest length, compared epoch by epoch with their own end."""
-    finished = [t for t in trials if t.status == "finished" and t.t == length(t.run, space.max_t)]
-    lengths = [t.t for t in finished]
-    if not lengths:
+    finished = [t for t in trials if t.status == "finished"]
+    if not finished:
         return None
-    last = max(set(lengths), key=lambda t: (lengths.count(t), t))
+    last = Counter(t.t for t in finished).most_common(1)[0][0]
     sign = 1 if space.mode == "max" else -1
     curves = np.array([[sign * line[space.metric] for line in t.curve] for t in finished if len(t.curve) == last])
-    if len(curves) < FEW or last < 2:
+    if len(curves) < FEW:
         return None
     gains = curves - curves[:, -1:]
     at = int(gains.mean(0).argmax())
