@@ -64,3 +64,13 @@ def broken(change):
 def test_a_broken_configuration_is_refused_by_name(change, says):
     with pytest.raises(KoopsimError, match=says):
         from_dict(Run, broken(change))
+
+
+def test_reading_a_good_configuration_builds_no_sentence(monkeypatch):
+    def called(*_):
+        raise AssertionError("a sentence was made though nothing is wrong")
+
+    monkeypatch.setattr("koopsim.config.did_you_mean", called)
+    monkeypatch.setattr("koopsim.config.KoopsimError", called)
+    run = run_of("cifar10/sim-two")
+    assert from_dict(Run, to_dict(run)) == run

@@ -9,16 +9,35 @@ are the paper's (docs/math.md has the glossary).
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from koopsim.errors import KoopsimError, did_you_mean
 
 
-def _require(ok: bool, message: str) -> None:
+def _require(ok: bool, message: Callable[[], str]) -> None:
+    """Refuse what is not ok. The sentence is made only then: configurations are read by the thousand."""
     if not ok:
-        raise KoopsimError(message)
+        raise KoopsimError(message())
+
+
+def _each(config: Any, names: Iterable[str], ok: Callable[[Any], bool], must: str) -> None:
+    """Refuse the first of the named entries that is not ok; `must` has places for its name and its value."""
+    for name in names:
+        value = getattr(config, name)
+        if not ok(value):
+            raise KoopsimError(must.format(name, value))
+
+
+def _positive(count: int) -> bool:
+    return count >= 1
+
+
+def _positive_or_none(count: int | None) -> bool:
+    return count is None or count >= 1
 
 
 # ---------------------------------------------------------------- lifts: mu
@@ -34,8 +53,8 @@ class TCNConfig:
     input_channels: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("levels", "channels", "kernel", "input_channels"):
-            _require(getattr(self, name) >= 1, f"TCN {name} is {getattr(self, name)}; it must be at least 1.")
+        names = ("levels", "channels", "kernel", "input_channels")
+        _each(self, names, _positive, "TCN {} is {}; it must be at least 1.")
 
 
 @dataclass(frozen=True)
@@ -46,8 +65,8 @@ class VGGConfig:
     image: tuple[int, int, int] = (3, 32, 32)  # channels, height, width
 
     def __post_init__(self) -> None:
-        _require(self.channels >= 1, f"VGG channels is {self.channels}; it must be at least 1.")
-        _require(min(self.image[1:]) >= 4, f"VGG needs images of at least 4 x 4 pixels, got {self.image[1:]}.")
+        _require(self.channels >= 1, lambda: f"VGG channels is {self.channels}; it must be at least 1.")
+        _require(min(self.image[1:]) >= 4, lambda: f"VGG needs images of at least 4 x 4 pixels, got {self.image[1:]}.")
 
 
 @dataclass(frozen=True)
@@ -60,9 +79,8 @@ class MLPConfig:
     gain: float = 1.0  # of the matrices it starts with: 1 is PyTorch's own, sqrt(6) He's
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "width", "layers"):
-            _require(getattr(self, name) >= 1, f"MLP {name} is {getattr(self, name)}; it must be at least 1.")
-        _require(self.gain > 0, f"MLP gain is {self.gain}; it must be positive.")
+        _each(self, ("inputs", "width", "layers"), _positive, "MLP {} is {}; it must be at least 1.")
+        _require(self.gain > 0, lambda: f"MLP gain is {self.gain}; it must be positive.")
 
 
 @dataclass(frozen=True)
@@ -90,14 +108,18 @@ class FourierConfig:
     def __post_init__(self) -> None:
         _require(
             self.spread == "random" or (self.kernel == "gaussian" and not self.normalise),
-            "Evenly spread frequencies are those of the Gaussian kernel in given units; leave --model.fourier.kernel "
-            "at gaussian and --model.fourier.normalise off.",
+            lambda: (
+                "Evenly spread frequencies are those of the Gaussian kernel in given units; leave "
+                "--model.fourier.kernel at gaussian and --model.fourier.normalise off."
+            ),
         )
         _require(
             self.features >= 2 and self.features % 2 == 0,
-            f"The number of Fourier features M is {self.features}; it must be even (a sine and a cosine each).",
+            lambda: f"The number of Fourier features M is {self.features}; it must be even (a sine and a cosine each).",
         )
-        _require(self.bandwidth > 0, f"The bandwidth is {self.bandwidth}; it is a length scale and must be positive.")
+        _require(
+            self.bandwidth > 0, lambda: f"The bandwidth is {self.bandwidth}; it is a length scale and must be positive."
+        )
 
 
 @dataclass(frozen=True)
@@ -113,22 +135,26 @@ class SIMConfig:
     outputs: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("lift_dim", "hidden", "outputs"):
-            _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
+        _each(self, ("lift_dim", "hidden", "outputs"), _positive, "{} is {}; it must be at least 1.")
         if isinstance(self.lift, IdentityConfig):
-            _require(self.fourier is not None, "An identity lift needs Fourier features (the RFF-only model).")
+            _require(self.fourier is not None, lambda: "An identity lift needs Fourier features (the RFF-only model).")
         inputs = self.lift.inputs if isinstance(self.lift, IdentityConfig) else self.lift_dim
         even = self.fourier is not None and self.fourier.spread == "even"
         _require(
             not even or inputs == 2,
-            f"Evenly spread frequencies are for points of the plane; here psi is given {inputs} numbers. "
-            "Leave --model.fourier.spread at random.",
+            lambda: (
+                f"Evenly spread frequencies are for points of the plane; here psi is given {inputs} numbers. "
+                "Leave --model.fourier.spread at random."
+            ),
         )
         n = self.lifted
         if self.rank is None:
-            _require(n >= 2, f"The lifted dimension is {n}; the paper's rank K = N/2 needs at least 2.")
+            _require(n >= 2, lambda: f"The lifted dimension is {n}; the paper's rank K = N/2 needs at least 2.")
         else:
-            _require(1 <= self.rank <= n, f"The rank K is {self.rank}; it lies between 1 and the lifted dimension {n}.")
+            _require(
+                1 <= self.rank <= n,
+                lambda: f"The rank K is {self.rank}; it lies between 1 and the lifted dimension {n}.",
+            )
 
     @property
     def lifted(self) -> int:
@@ -145,8 +171,8 @@ class SolverConfig:
     tolerance: float = 1e-3
 
     def __post_init__(self) -> None:
-        _require(self.max_steps >= 1, f"The solver's max_steps is {self.max_steps}; it must be at least 1.")
-        _require(self.tolerance > 0, f"The solver's tolerance is {self.tolerance}; it must be positive.")
+        _require(self.max_steps >= 1, lambda: f"The solver's max_steps is {self.max_steps}; it must be at least 1.")
+        _require(self.tolerance > 0, lambda: f"The solver's tolerance is {self.tolerance}; it must be positive.")
 
 
 @dataclass(frozen=True)
@@ -164,10 +190,15 @@ class DEQConfig:
     gradient: Literal["implicit", "jacobian-free", "phantom"] = "implicit"
 
     def __post_init__(self) -> None:
-        for name in ("heads", "head_dim", "model_dim", "inner_dim", "vocabulary"):
-            _require(getattr(self, name) >= 1, f"DEQ {name} is {getattr(self, name)}; it must be at least 1.")
-        _require(self.model_dim % 2 == 0, f"DEQ model_dim is {self.model_dim}; sinusoidal positions need an even one.")
-        _require(self.memory is None or self.memory >= 1, f"DEQ memory is {self.memory}; it must be at least 1.")
+        names = ("heads", "head_dim", "model_dim", "inner_dim", "vocabulary")
+        _each(self, names, _positive, "DEQ {} is {}; it must be at least 1.")
+        _require(
+            self.model_dim % 2 == 0,
+            lambda: f"DEQ model_dim is {self.model_dim}; sinusoidal positions need an even one.",
+        )
+        _require(
+            self.memory is None or self.memory >= 1, lambda: f"DEQ memory is {self.memory}; it must be at least 1."
+        )
 
 
 @dataclass(frozen=True)
@@ -186,13 +217,16 @@ class MonDEQConfig:
     outputs: int = 10
 
     def __post_init__(self) -> None:
-        _require(len(self.tiers) >= 1 and min(self.tiers) >= 1, f"monDEQ tiers is {self.tiers}; give a positive width.")
-        _require(not self.connected or len(self.tiers) == 1, "A fully connected monDEQ has one tier.")
-        _require(self.monotonicity > 0, f"monDEQ monotonicity m is {self.monotonicity}; it must be positive.")
-        _require(self.alpha > 0, f"monDEQ alpha is {self.alpha}; it must be positive.")
-        _require(self.tolerance > 0, f"monDEQ tolerance is {self.tolerance}; it must be positive.")
-        _require(self.max_steps >= 1, f"monDEQ max_steps is {self.max_steps}; it must be at least 1.")
-        _require(self.outputs >= 1, f"monDEQ outputs is {self.outputs}; it must be at least 1.")
+        _require(
+            len(self.tiers) >= 1 and min(self.tiers) >= 1,
+            lambda: f"monDEQ tiers is {self.tiers}; give a positive width.",
+        )
+        _require(not self.connected or len(self.tiers) == 1, lambda: "A fully connected monDEQ has one tier.")
+        _require(self.monotonicity > 0, lambda: f"monDEQ monotonicity m is {self.monotonicity}; it must be positive.")
+        _require(self.alpha > 0, lambda: f"monDEQ alpha is {self.alpha}; it must be positive.")
+        _require(self.tolerance > 0, lambda: f"monDEQ tolerance is {self.tolerance}; it must be positive.")
+        _require(self.max_steps >= 1, lambda: f"monDEQ max_steps is {self.max_steps}; it must be at least 1.")
+        _require(self.outputs >= 1, lambda: f"monDEQ outputs is {self.outputs}; it must be at least 1.")
 
 
 @dataclass(frozen=True)
@@ -208,10 +242,9 @@ class FourierNetworkConfig:
 
     def __post_init__(self) -> None:
         even = self.features >= 2 and self.features % 2 == 0
-        _require(even, f"The number of features is {self.features}; it must be even.")
-        _require(self.sigma > 0, f"sigma is {self.sigma}; it must be positive.")
-        for name in ("inputs", "width", "layers", "outputs"):
-            _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
+        _require(even, lambda: f"The number of features is {self.features}; it must be even.")
+        _require(self.sigma > 0, lambda: f"sigma is {self.sigma}; it must be positive.")
+        _each(self, ("inputs", "width", "layers", "outputs"), _positive, "{} is {}; it must be at least 1.")
 
 
 Model = SIMConfig | DEQConfig | MonDEQConfig | FourierNetworkConfig
@@ -230,10 +263,9 @@ class CopyMemoryConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require(self.horizon >= 1, f"The horizon T is {self.horizon}; it must be at least 1.")
-        for name in ("train", "valid", "test"):
-            count = getattr(self, name)
-            _require(count >= 1, f"The number of {name} sequences is {count}; it must be at least 1.")
+        _require(self.horizon >= 1, lambda: f"The horizon T is {self.horizon}; it must be at least 1.")
+        must = "The number of {} sequences is {}; it must be at least 1."
+        _each(self, ("train", "valid", "test"), _positive, must)
 
 
 @dataclass(frozen=True)
@@ -247,10 +279,9 @@ class ClassificationConfig:
     test: int | None = None
 
     def __post_init__(self) -> None:
-        _require(0 < self.valid < 1, f"The validation share is {self.valid}; it lies between 0 and 1.")
-        for name in ("train", "test"):
-            count = getattr(self, name)
-            _require(count is None or count >= 2, f"The number of {name} images is {count}; it must be at least 2.")
+        _require(0 < self.valid < 1, lambda: f"The validation share is {self.valid}; it lies between 0 and 1.")
+        must = "The number of {} images is {}; it must be at least 2."
+        _each(self, ("train", "test"), lambda count: count is None or count >= 2, must)
 
 
 @dataclass(frozen=True)
@@ -267,12 +298,11 @@ class ImageRegressionConfig:
 
     def __post_init__(self) -> None:
         _require(
-            self.size >= 4 and self.size % 2 == 0, f"The picture size is {self.size}; it must be even and at least 4."
+            self.size >= 4 and self.size % 2 == 0,
+            lambda: f"The picture size is {self.size}; it must be even and at least 4.",
         )
-        for name in ("count", "at_once"):
-            value = getattr(self, name)
-            _require(value is None or value >= 1, f"{name} is {value}; it must be at least 1.")
-        _require(self.steps_an_epoch >= 1, f"steps_an_epoch is {self.steps_an_epoch}; it must be at least 1.")
+        _each(self, ("count", "at_once"), _positive_or_none, "{} is {}; it must be at least 1.")
+        _require(self.steps_an_epoch >= 1, lambda: f"steps_an_epoch is {self.steps_an_epoch}; it must be at least 1.")
 
 
 Task = CopyMemoryConfig | ClassificationConfig | ImageRegressionConfig
@@ -307,16 +337,15 @@ class Recipe:
         return bool(self.flip or self.shift or self.rotate or self.zoom or self.cutout)
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "epochs", "step_size"):
-            _require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1.")
-        for name in ("shift", "rotate", "cutout", "weight_decay"):
-            _require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}; it must not be negative.")
-        for name in ("label_smoothing", "average", "zoom"):
-            _require(0 <= getattr(self, name) < 1, f"{name} is {getattr(self, name)}; it lies in [0, 1).")
-        _require(self.warm_up >= 0, f"warm_up is {self.warm_up}; it must not be negative.")
-        _require(self.learning_rate > 0, f"The learning rate is {self.learning_rate}; it must be positive.")
-        _require(self.eps > 0, f"Adam's eps is {self.eps}; it must be positive.")
-        _require(self.clip_norm is None or self.clip_norm > 0, f"clip_norm is {self.clip_norm}; it must be positive.")
+        _each(self, ("batch_size", "epochs", "step_size"), _positive, "{} is {}; it must be at least 1.")
+        names = ("shift", "rotate", "cutout", "weight_decay", "warm_up")
+        _each(self, names, lambda value: value >= 0, "{} is {}; it must not be negative.")
+        _each(self, ("label_smoothing", "average", "zoom"), lambda v: 0 <= v < 1, "{} is {}; it lies in [0, 1).")
+        _require(self.learning_rate > 0, lambda: f"The learning rate is {self.learning_rate}; it must be positive.")
+        _require(self.eps > 0, lambda: f"Adam's eps is {self.eps}; it must be positive.")
+        _require(
+            self.clip_norm is None or self.clip_norm > 0, lambda: f"clip_norm is {self.clip_norm}; it must be positive."
+        )
 
 
 @dataclass(frozen=True)
@@ -332,7 +361,10 @@ class Run:
 
     def __post_init__(self) -> None:
         pictures = isinstance(self.task, ImageRegressionConfig)
-        _require(self.precision != "fp16" or pictures, "precision is 'fp16', which is for pictures; use bf16 or tf32.")
+        _require(
+            self.precision != "fp16" or pictures,
+            lambda: "precision is 'fp16', which is for pictures; use bf16 or tf32.",
+        )
 
 
 # ---------------------------------------------------------------- JSON
@@ -353,20 +385,20 @@ def from_dict(cls: Any, data: Any, where: str = "config") -> Any:
     if get_origin(cls) in (Union, types.UnionType):
         return _from_union(get_args(cls), data, where)
     if get_origin(cls) is Literal:
-        _require(data in get_args(cls), f"{where} is {data!r}; expected one of {get_args(cls)}.")
+        _require(data in get_args(cls), lambda: f"{where} is {data!r}; expected one of {get_args(cls)}.")
         return data
     if get_origin(cls) is tuple:
-        _require(isinstance(data, list), f"{where} is {data!r}; expected a list.")
+        _require(isinstance(data, list), lambda: f"{where} is {data!r}; expected a list.")
         kinds = get_args(cls)
         if kinds[-1] is Ellipsis:
             kinds = kinds[:1] * len(data)
-        _require(len(kinds) == len(data), f"{where} is {data!r}; expected {len(kinds)} entries.")
+        _require(len(kinds) == len(data), lambda: f"{where} is {data!r}; expected {len(kinds)} entries.")
         return tuple(from_dict(t, v, where) for t, v in zip(kinds, data, strict=True))
     if dataclasses.is_dataclass(cls):
         return _from_fields(cls, data, where)
     if cls is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    _require(type(data) is cls, f"{where} is {data!r}; expected {getattr(cls, '__name__', cls)}.")
+    _require(type(data) is cls, lambda: f"{where} is {data!r}; expected {getattr(cls, '__name__', cls)}.")
     return data
 
 
@@ -376,18 +408,23 @@ def _from_union(options: tuple, data: Any, where: str) -> Any:
     if isinstance(data, dict):
         known = {t.__name__: t for t in options if isinstance(t, type) and dataclasses.is_dataclass(t)}
         kind = data.get("kind", "")
-        _require(kind in known, f"{where} has the unknown kind {kind!r}." + did_you_mean(str(kind), known))
+        _require(kind in known, lambda: f"{where} has the unknown kind {kind!r}." + did_you_mean(str(kind), known))
         return from_dict(known[kind], data, where)
     plain = [t for t in options if t is not type(None) and not dataclasses.is_dataclass(t)]
     names = ", ".join(t.__name__ for t in options if dataclasses.is_dataclass(t) and isinstance(t, type))
-    _require(len(plain) == 1, f"{where} is {data!r}; expected an object of kind {names}.")
+    _require(len(plain) == 1, lambda: f"{where} is {data!r}; expected an object of kind {names}.")
     return from_dict(plain[0], data, where)
 
 
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
 def _from_fields(cls: Any, data: Any, where: str) -> Any:
-    _require(isinstance(data, dict), f"{where} is {data!r}; expected an object.")
-    hints = get_type_hints(cls)
+    _require(isinstance(data, dict), lambda: f"{where} is {data!r}; expected an object.")
+    hints = _hints(cls)
     given = {k: v for k, v in data.items() if k != "kind"}
-    for key in given:
-        _require(key in hints, f"{where} has the unknown entry {key!r}." + did_you_mean(key, hints))
+    for key in (key for key in given if key not in hints):
+        raise KoopsimError(f"{where} has the unknown entry {key!r}." + did_you_mean(key, hints))
     return cls(**{k: from_dict(hints[k], v, f"{where}.{k}") for k, v in given.items()})

@@ -9,10 +9,11 @@ import os
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException, IncompleteRead
+from http.client import HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
 from koopsim.datasets.cache import Listener, silence
@@ -89,40 +90,16 @@ def md5_of(path: Path) -> str:
 
 def _fetch(url: str, part: Path, limit: int, timeout: float, listen: Listener) -> None:
     """Go on with `part` where it ends; returns when the server has nothing more to send."""
-    start = _size(part)
-    headers = {"User-Agent": "koopsim"} | ({"Range": f"bytes={start}-"} if start else {})
-    try:
-        answer = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code == 416 and start:
-            return  # all of it is here already, or too much: the checksum decides
-        raise _Problem(f"answered {error.code}", error.code in _TEMPORARY or error.code >= 500) from error
-    except urllib.error.URLError as error:
-        raise _Problem(f"cannot be reached ({error.reason})", again=False) from error
-    except (OSError, HTTPException) as error:
-        raise _Problem(f"did not answer ({error or type(error).__name__})", again=True) from error
+    answer = _ask(url, _size(part), timeout)
+    if answer is None:
+        return
     with answer:
-        resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {start}-")
-        if answer.status == 206 and not resumed:
-            part.unlink(missing_ok=True)
-            raise _Problem("sent another part of the file than was asked for", again=True)
-        done = start if resumed else 0  # a server that ignores Range begins again, and so does the file
+        begin = _begin(answer, part)
         length = answer.headers.get("Content-Length", "")
-        total = done + int(length) if length.isdigit() else None
-        with part.open("ab" if resumed else "wb") as file:
-            while True:
-                try:
-                    chunk = answer.read(_CHUNK)
-                except IncompleteRead as error:
-                    file.write(error.partial)
-                    raise _Problem(
-                        f"cut the connection after {done + len(error.partial):,} bytes", again=True
-                    ) from error
-                except (OSError, HTTPException) as error:
-                    raise _Problem(f"went silent after {done:,} bytes ({error})", again=True) from error
-                if not chunk:
-                    break
+        total = begin + int(length) if length.isdigit() else None
+        done = begin
+        with part.open("ab" if begin else "wb") as file:
+            for chunk in _chunks(answer, begin, file):
                 file.write(chunk)
                 done += len(chunk)
                 if done > limit:
@@ -130,6 +107,49 @@ def _fetch(url: str, part: Path, limit: int, timeout: float, listen: Listener) -
                 listen({"event": "download", "file": part.stem, "from": _host(url), "done": done, "total": total})
     if total is not None and done < total:
         raise _Problem(f"cut the connection after {done:,} of {total:,} bytes", again=True)
+
+
+def _ask(url: str, start: int, timeout: float) -> HTTPResponse | None:
+    """The server's answer, from byte `start` on; None where it says that nothing lies beyond."""
+    headers = {"User-Agent": "koopsim"} | ({"Range": f"bytes={start}-"} if start else {})
+    try:
+        return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and start:
+            return None  # all of it is here already, or too much: the checksum decides
+        raise _Problem(f"answered {error.code}", error.code in _TEMPORARY or error.code >= 500) from error
+    except urllib.error.URLError as error:
+        raise _Problem(f"cannot be reached ({error.reason})", again=False) from error
+    except (OSError, HTTPException) as error:
+        raise _Problem(f"did not answer ({error or type(error).__name__})", again=True) from error
+
+
+def _begin(answer: HTTPResponse, part: Path) -> int:
+    """The byte that the answer begins with: where `part` ends, or 0 from a server that ignores Range."""
+    start = _size(part)
+    if answer.status != 206:
+        return 0
+    if not answer.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+        part.unlink(missing_ok=True)
+        raise _Problem("sent another part of the file than was asked for", again=True)
+    return start
+
+
+def _chunks(answer: HTTPResponse, done: int, file: BinaryIO) -> Iterator[bytes]:
+    """What arrives, piece by piece; the last bytes before a cut are written to `file`, for they are good."""
+    while True:
+        try:
+            chunk = answer.read(_CHUNK)
+        except IncompleteRead as error:
+            file.write(error.partial)
+            raise _Problem(f"cut the connection after {done + len(error.partial):,} bytes", again=True) from error
+        except (OSError, HTTPException) as error:
+            raise _Problem(f"went silent after {done:,} bytes ({error})", again=True) from error
+        if not chunk:
+            return
+        done += len(chunk)
+        yield chunk
 
 
 def _size(path: Path) -> int:

@@ -21,6 +21,14 @@ TASKS = {
 
 def problem(result: Any) -> str | None:
     """Why a value read from a file is not a run that can be shown; None for one that can."""
+    if why := _bad_entries(result) or _bad_parts(result["run"]):
+        return why
+    figures = TASKS[result["run"]["task"]["kind"]][2]
+    return _bad_figure(result, figures) or _bad_curve(result, "train_psnr" if "psnr" in figures else "train_loss")
+
+
+def _bad_entries(result: Any) -> str | None:
+    """An entry that is missing, or of another type than every run has it."""
     if not isinstance(result, dict):
         return f"not the result of a run (a {type(result).__name__}, expected an object)"
     missing = [key for key in NEEDED if key not in result]
@@ -31,7 +39,12 @@ def problem(result: Any) -> str | None:
     for key, kind in NEEDED.items():
         if not isinstance(result[key], kind) or isinstance(result[key], bool):
             return f"not the result of a run ({key} is {_short(result[key])})"
-    task, model, recipe = (result["run"].get(part) for part in ("task", "model", "recipe"))
+    return None
+
+
+def _bad_parts(run: Result) -> str | None:
+    """A configuration without a task, a model or a recipe of which the tables take something."""
+    task, model, recipe = (run.get(part) for part in ("task", "model", "recipe"))
     if not isinstance(task, dict) or not isinstance(recipe, dict) or not isinstance(model, dict):
         return "not the result of a run (its run lacks a task, a model or a recipe)"
     if not isinstance(model.get("kind"), str):
@@ -40,10 +53,10 @@ def problem(result: Any) -> str | None:
         return f"its task is of the kind {_short(task.get('kind'))}; expected one of {', '.join(TASKS)}"
     if not all(_count(recipe.get(key)) for key in ("epochs", "batch_size")):
         return f"its recipe has {_short(recipe.get('epochs'))} epochs of batches of {_short(recipe.get('batch_size'))}"
-    setting, kind, figures = TASKS[task["kind"]]
+    setting, kind, _ = TASKS[task["kind"]]
     if not isinstance(task.get(setting), kind) or (kind is int and not _count(task[setting])):
         return f"the {setting} of its task is {_short(task.get(setting))}; expected {kind.__name__}"
-    return _bad_figure(result, figures) or _bad_curve(result, "train_psnr" if "psnr" in figures else "train_loss")
+    return None
 
 
 def _bad_figure(result: Result, figures: tuple[str, ...]) -> str | None:
