@@ -95,7 +95,7 @@ def speed(arguments: argparse.Namespace) -> None:
         try:
             padding.TILE = arguments.tile
             if arguments.rows or arguments.parts:
-                from koopsim.nn import norm_kernels
+                from koopsim.nn.kernels import norm as norm_kernels
 
                 norm_kernels.ROWS = arguments.rows or norm_kernels.ROWS
                 norm_kernels.PARTS = arguments.parts or norm_kernels.PARTS

@@ -14,7 +14,8 @@ CHECK = """
 import torch
 from torch.func import vmap
 from torch.nn import functional as F
-from koopsim.nn import cross_entropy as module, cross_entropy_kernels
+from koopsim.nn import cross_entropy as module
+from koopsim.nn.kernels import cross_entropy as cross_entropy_kernels
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -8,7 +8,7 @@ from koopsim.nn.padding import TILE, PaddedKernels, padded_images
 CHECK = """
 import torch
 from torch.nn import functional as F
-from koopsim.nn.padding_kernels import channels_last, taken
+from koopsim.nn.kernels.padding import channels_last, taken
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)

@@ -5,7 +5,7 @@
 which is the step of Peaceman-Rachford at each frequency of a monotone operator. Such an M needs no pivoting: it is
 regular, and so are its leading blocks and what is left after eliminating them.
 
-    kernel   Gauss-Jordan by tiles of 16 x 16, n / 16 + 1 launches (`inverse_kernels.py`): CUDA, float32
+    kernel   Gauss-Jordan by tiles of 16 x 16, n / 16 + 1 launches (`kernels/inverse.py`): CUDA, float32
     blocks   [[P, Q], [R, S]] by halves: invert P, then the Schur complement S - R P^-1 Q. Only products, so a CUDA
              graph can hold it; many small ones, so it is for what the kernel does not take
     lu       PyTorch's batched LU, which a CUDA graph cannot hold. Never checked for failure: there is none to find
@@ -35,7 +35,7 @@ def reflected_resolvent(
     """
     method = method or _fitting(W)
     if method == "kernel":
-        from koopsim.implicit.inverse_kernels import reflected_resolvent as kernel
+        from koopsim.implicit.kernels.inverse import reflected_resolvent as kernel
 
         return kernel(W, a, dtype or W.dtype)
     if method not in METHODS:

@@ -104,10 +104,10 @@ def advance(
     """t -> w, both as stored, or at the `end` -> z; with the t of a step earlier also what moved, and the size.
 
     These are || z - z_before ||^2 and || z ||^2 of each tier, (2, tiers, B), of z before it leaves. On CUDA it is one
-    kernel (`splitting_kernels.py`); this is its twin.
+    kernel (`kernels/splitting.py`); this is its twin.
     """
     if t.is_cuda and c.dtype == torch.float32 and find_spec("triton") is not None:
-        from koopsim.implicit import splitting_kernels
+        from koopsim.implicit.kernels import splitting as splitting_kernels
 
         return splitting_kernels.advance(t, c, P, storage, reflect, end, before, units)
     c = c if units is None else c * units.c

@@ -109,9 +109,9 @@ def _layout(tiers: tuple[Tier, ...], paired: bool, room: str, device: torch.devi
 
 
 def move(source: Tensor, rows: Tensor, target: Tensor, places: Tensor) -> None:
-    """target[places] = source[rows]. On CUDA it is one kernel (`splitting_kernels.py`); this is its twin."""
+    """target[places] = source[rows]. On CUDA it is one kernel (`kernels/splitting.py`); this is its twin."""
     if source.is_cuda and find_spec("triton") is not None:
-        from koopsim.implicit import splitting_kernels
+        from koopsim.implicit.kernels import splitting as splitting_kernels
 
         splitting_kernels.move(source, rows, target, places)
     else:

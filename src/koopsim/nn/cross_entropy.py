@@ -4,7 +4,7 @@
 
 with s the label smoothing. PyTorch's is the readable twin and stands everywhere but in training on CUDA: there the
 twin sums a few hundred losses in a single block of threads and takes four kernels, forward and back.
-`cross_entropy_kernels` takes one, which leaves the gradient as well, a short sum, and a product.
+`kernels.cross_entropy` takes one, which leaves the gradient as well, a short sum, and a product.
 """
 
 from importlib.util import find_spec
@@ -38,7 +38,7 @@ def fused(logits: Tensor, targets: Tensor) -> bool:
 
 def fused_loss(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """The same by the kernel."""
-    from koopsim.nn.cross_entropy_kernels import CrossEntropy
+    from koopsim.nn.kernels.cross_entropy import CrossEntropy
 
     one = (logits.unsqueeze(0), targets.unsqueeze(0))  # one model; under vmap it is many
     return cast(tuple[Tensor, ...], CrossEntropy.apply(*one, smoothing))[0].squeeze(0)

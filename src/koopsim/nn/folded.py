@@ -84,7 +84,7 @@ def relu_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = Non
     """relu(x W^T + b) for very many rows, in `dtype`; on CUDA bias and ReLU are one pass over them."""
     if not fuses(x):
         return F.relu(rows_linear(x, W, b, dtype))
-    from koopsim.nn.bias_relu_kernels import bias_relu
+    from koopsim.nn.kernels.bias_relu import bias_relu
 
     dtype = dtype or W.dtype
     return bias_relu(sliced_linear(x.to(dtype), W.to(dtype)), b)
@@ -94,7 +94,7 @@ def waves(phase: Tensor, dtype: torch.dtype) -> Tensor:
     """(sin, cos) of all phases, (..., F) -> (..., 2 F), in `dtype`; on CUDA in one pass."""
     if not fuses(phase):
         return torch.cat([phase.sin().to(dtype), phase.cos().to(dtype)], dim=-1)
-    from koopsim.nn.waves_kernels import Waves
+    from koopsim.nn.kernels.waves import Waves
 
     return cast(Tensor, Waves.apply(phase, dtype))
 

@@ -101,7 +101,7 @@ class FusedVGG(nn.Module):
         return self.stages(x.contiguous(memory_format=torch.channels_last))
 
     def _in_passes(self, x: Tensor) -> Tensor:
-        from koopsim.nn.norm_kernels import bias_relu_pool
+        from koopsim.nn.kernels.norm import bias_relu_pool
 
         short = torch.is_autocast_enabled(x.device.type)
         x = images_of_depth(x, self.depth, torch.get_autocast_dtype(x.device.type) if short else x.dtype)
@@ -157,7 +157,7 @@ class FusedTCN(nn.Module):
         return small and here and find_spec("triton") is not None
 
     def _stacked(self, x: Tensor) -> Tensor:
-        from koopsim.nn.tcn_kernels import TemporalStack
+        from koopsim.nn.kernels.tcn import TemporalStack
 
         wide = F.pad(x, (0, self.channels - self.input_channels))
         one = (t.unsqueeze(0) for t in (wide, self.residual(x), self.W, self.b))

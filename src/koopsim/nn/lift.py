@@ -68,8 +68,8 @@ class VGG(nn.Module):
         return bf16 and even and self.training and not vmapped(x) and find_spec("triton") is not None
 
     def fused_map(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The stages with padded channels and `norm_kernels`, then the linear layer: (B, C, H, W) -> (B, outputs)."""
-        from koopsim.nn.norm_kernels import NormReluPool
+        """The stages with padded channels and `kernels.norm`, then the linear layer: (B, C, H, W) -> (B, outputs)."""
+        from koopsim.nn.kernels.norm import NormReluPool
 
         layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
         last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
@@ -77,7 +77,7 @@ class VGG(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             *kernels, last = cast(tuple, PaddedKernels.apply(dtype, *(conv.weight for conv, _ in layers), last))
             for i, ((conv, norm), kernel) in enumerate(zip(layers, kernels, strict=True)):
-                y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1)  # its bias: see `norm_kernels`
+                y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1)  # its bias: see `kernels.norm`
                 running = (conv.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps)
                 y = NormReluPool.apply(y, norm.weight, norm.bias, running, i % 2 == 1)
                 y = cast(Tensor, y).permute(0, 3, 1, 2)
@@ -171,9 +171,9 @@ class TCN(nn.Module):
         return small and x.is_cuda and x.dtype == torch.float32 and find_spec("triton") is not None
 
     def stacked(self, x: Tensor) -> Tensor:
-        """The blocks as one stack of layers for `tcn_kernels`: (B, T, C_in) -> (B, T, C)."""
-        from koopsim.nn.tcn_kernels import TemporalStack
-        from koopsim.nn.weight_norm_kernels import NormedWeights
+        """The blocks as one stack of layers for `kernels.tcn`: (B, T, C_in) -> (B, T, C)."""
+        from koopsim.nn.kernels.tcn import TemporalStack
+        from koopsim.nn.kernels.weight_norm import NormedWeights
 
         blocks = [cast(TemporalBlock, block) for block in self.blocks]
         convs = [conv for block in blocks for conv in (block.first, block.second)]

@@ -39,7 +39,7 @@ def padded_images(x: Tensor, dtype: torch.dtype) -> Tensor:
 def images_of_depth(x: Tensor, depth: int, dtype: torch.dtype) -> Tensor:
     """(B, C, H, W) -> (B, depth, H, W), zeros above C, channels last in memory: on CUDA one pass."""
     if _on_chip(x) and not x.requires_grad:
-        from koopsim.nn.padding_kernels import channels_last
+        from koopsim.nn.kernels.padding import channels_last
 
         return channels_last(x, depth, dtype)
     return F.pad(x, (0, 0, 0, 0, 0, depth - x.shape[1])).to(dtype, memory_format=torch.channels_last)
@@ -70,7 +70,7 @@ class PaddedKernels(torch.autograd.Function):
 def _taken(x: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
     """x[index] as `dtype`, zero where the index is -1."""
     if _on_chip(x):
-        from koopsim.nn.padding_kernels import taken
+        from koopsim.nn.kernels.padding import taken
 
         return taken(x, index, dtype)
     return torch.where(index < 0, 0, x[index.clamp(min=0)]).to(dtype)

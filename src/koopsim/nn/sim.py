@@ -20,7 +20,7 @@ from koopsim.nn.linear import Linear
 from koopsim.nn.readout import Output, StateReadout
 from koopsim.nn.transforms import differentiated
 
-TAIL_SIZES = (128, 64, 64, 32)  # D, K, H and outputs: up to these the tiles of `tail_kernels` stay in registers
+TAIL_SIZES = (128, 64, 64, 32)  # D, K, H and outputs: up to these the tiles of `kernels.tail` stay in registers
 
 
 class SIM(nn.Module):
@@ -76,8 +76,8 @@ class SIM(nn.Module):
         return small and kinds and not differentiated(phi, self.h.weight)
 
     def tail(self, phi: Tensor) -> Tensor:
-        """h(nu(U V phi)) in one kernel, (..., D) -> (..., outputs): `tail_kernels`."""
-        from koopsim.nn.tail_kernels import Tail
+        """h(nu(U V phi)) in one kernel, (..., D) -> (..., outputs): `kernels.tail`."""
+        from koopsim.nn.kernels.tail import Tail
 
         U, V = self.limit.factors()
         layers = [cast(Linear, layer) for layer in (self.nu[0], self.nu[2], self.nu[4], self.h)]

@@ -6,7 +6,7 @@
 The decay is for matrices and kernels only, not for biases and gains.
 
 All parameters of a model are views of one vector, so that the update of a small network is a handful of
-kernels instead of a handful for each of its layers (two on CUDA: `adam_kernels`), and a checkpoint is two tensors.
+kernels instead of a handful for each of its layers (two on CUDA: `kernels.adam`), and a checkpoint is two tensors.
 """
 
 from collections.abc import Iterable
@@ -69,9 +69,9 @@ class Adam:
     def advance(self, g: Tensor, loss: Tensor, course: Course) -> None:
         """The end of a step: clip, update, average, write the loss down, count."""
         if self.fused():
-            from koopsim.train import adam_kernels
+            from koopsim.nn.kernels import adam as adam_kernels
 
-            return adam_kernels.advance(self, g, loss.detach(), course)
+            return adam_kernels.advance(self, g, loss.detach(), course, BETA2)
         step, position = course.counters[:1], course.counters[1:]  # of length 1: a scalar index would ask the host
         self.update(g, course.table.index_select(0, step)[0])
         if self.averaged is not None:

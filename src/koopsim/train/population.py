@@ -161,9 +161,9 @@ class Population:
                 for name, tensor in self.stack.buffers.items():
                     tensor.copy_(torch.where(goes.view(-1, *[1] * (tensor.ndim - 1)), tensor, before[name]))
             if self.fused():
-                from koopsim.train.adam_kernels import advance_members
+                from koopsim.nn.kernels.adam import advance_members
 
-                advance_members(self, g, losses.detach())
+                advance_members(self, g, losses.detach(), BETA2)
             else:
                 self.update(g, losses)
 
@@ -173,7 +173,7 @@ class Population:
         return flat.is_cuda and flat.dtype == torch.float32 and find_spec("triton") is not None
 
     def update(self, g: Tensor, losses: Tensor) -> None:
-        """Clip, update, write the losses down, count: for each member that goes on. The twin of `adam_kernels`."""
+        """Clip, update, write the losses down, count: for each member that goes on. The twin of `kernels.adam`."""
         with torch.no_grad():
             if self.clip_norm is not None:
                 norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)

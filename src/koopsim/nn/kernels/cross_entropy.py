@@ -5,7 +5,7 @@
 
 q is 1 at the class, or smoothed. Where a row's loss is known, so is its gradient: it is written there and then, and the
 backward pass has only to scale it. The readable twin is PyTorch's; see `cross_entropy`.
-Shapes: x (M, rows, C), classes (M, rows), loss (M,). M is for many models side by side, as in `tcn_kernels`.
+Shapes: x (M, rows, C), classes (M, rows), loss (M,). M is for many models side by side, as in `tcn`.
 """
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false

@@ -6,7 +6,7 @@ A library runs these as separate kernels and writes every intermediate picture t
 x twice (moments, then the result) and the backward map reads x and dy twice; nothing else of that size is stored.
 Pictures are (B, H, W, P), channels last, with P >= C channels: those above C are padding that makes convolutions
 fit the tensor cores; they are zero and stay zero. The readable twin is `lift.VGG.stages`;
-tests/nn/test_norm_kernels.py holds them together, on a CPU through Triton's interpreter.
+tests/nn/kernels/test_norm_kernels.py holds them together, on a CPU through Triton's interpreter.
 
 All of it is a matter of memory, so two things are minded. Many loads are on their way at once: a sum takes several
 tiles before it adds them up. And what was read last is read first by the next kernel, while it is still in the cache:

@@ -5,7 +5,7 @@ import torch
 from koopsim import build
 from koopsim.config import FourierConfig, MLPConfig, SIMConfig
 from koopsim.nn import folded
-from koopsim.nn.waves_kernels import Waves
+from koopsim.nn.kernels.waves import Waves
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)

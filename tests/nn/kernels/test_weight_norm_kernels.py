@@ -3,7 +3,7 @@
 CHECK = """
 import torch
 from koopsim.nn import TCN
-from koopsim.nn.weight_norm_kernels import NormedWeights
+from koopsim.nn.kernels.weight_norm import NormedWeights
 from koopsim.train.adam import Adam
 
 device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -5,8 +5,8 @@
 As a library runs them, x + b, its ReLU, the ReLU's gradient and the bias' gradient read and write all rows each by
 itself; a network for a picture has 65,536 of them and its products with matrices are over as soon. Here forward is one
 pass and backward another one. x may be in bfloat16; sums are in float32, the order of addition is fixed.
-The readable twin is `F.relu(x + b)`; tests/nn/test_bias_relu_kernels.py holds them together, on a CPU through Triton's
-interpreter.
+The readable twin is `F.relu(x + b)`; tests/nn/kernels/test_bias_relu_kernels.py holds them together,
+on a CPU through Triton's interpreter.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false

@@ -4,8 +4,8 @@
 
 A library reads and writes the phases of all pixels for each of these by itself, and once more to put them side by side.
 The phases stay in float32, for they reach hundreds of radians; phi may be in bfloat16. The readable twin is
-`torch.cat([p.sin(), p.cos()], dim=-1)`; tests/nn/test_waves_kernels.py holds them together, on a CPU through Triton's
-interpreter.
+`torch.cat([p.sin(), p.cos()], dim=-1)`; tests/nn/kernels/test_waves_kernels.py holds them together,
+on a CPU through Triton's interpreter.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false

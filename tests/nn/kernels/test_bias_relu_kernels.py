@@ -3,8 +3,9 @@
 CHECK = """
 import torch
 from torch.nn import functional as F
-from koopsim.nn import bias_relu_kernels, folded
-from koopsim.nn.bias_relu_kernels import bias_relu
+from koopsim.nn import folded
+from koopsim.nn.kernels import bias_relu as bias_relu_kernels
+from koopsim.nn.kernels.bias_relu import bias_relu
 
 bias_relu_kernels.PARTS = 6  # few, so that a program has several tiles
 device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -6,8 +6,8 @@ with t and w in float32 or rounded to float16, as pixels or paired (`circular.py
 c, z and the arithmetic in float32. A library would read and write the whole state four times for it. A program takes
 some rows of one tier, or if paired as many of the upper half and those below them in the lower; it sums over its rows
 and leaves its part, so that the order of addition is fixed. Rows past the last are read as zero, and so w is zero where
-its places go on. The readable twins are in `splitting.py` and `stored.py`; tests/implicit/test_monotone_kernels.py
-holds them together, on a CPU through Triton's interpreter.
+its places go on. The readable twins are in `splitting.py` and `stored.py`;
+tests/implicit/kernels/test_monotone_kernels.py holds them together, on a CPU through Triton's interpreter.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false

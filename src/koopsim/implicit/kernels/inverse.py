@@ -6,8 +6,8 @@ turns M into its inverse. It is one rule, M <- M + c D r, once tile row and colu
 in place k, c = -(column k) but I in place k. With one warp a program a tile of 16 x 16 is inverted by the same rule,
 entry by entry, and no warp waits for another; the products go to the tensor cores, in three TF32 parts that together
 are float32. The program that finishes the next pivot tile inverts it at once, so a step is one launch: n / 16 + 1 in
-all. The readable twin is `inverse.lu`; tests/implicit/test_monotone_kernels.py holds them together, on a CPU through
-Triton's interpreter.
+all. The readable twin is `inverse.lu`; tests/implicit/kernels/test_monotone_kernels.py holds them together,
+on a CPU through Triton's interpreter.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false, reportOperatorIssue=false

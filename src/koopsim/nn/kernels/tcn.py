@@ -5,7 +5,7 @@
 
 At ten channels a library's convolution or matrix product costs several launches, none of which fills the chip.
 Here a layer is one kernel forward and one backward, and the gradients of all weights come from a single one
-at the end. The readable twin is `lift.TemporalBlock`; tests/nn/test_tcn_kernels.py holds them together, on a
+at the end. The readable twin is `lift.TemporalBlock`; tests/nn/kernels/test_tcn_kernels.py holds them together, on a
 CPU through Triton's interpreter.
 
 Shapes: h (L, M, B, T, C) with h[l] the input of layer l, W (M, L, C, K, C) with the oldest tap first, b (M, L, C).

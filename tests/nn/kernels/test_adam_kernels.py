@@ -6,7 +6,7 @@ KERNELS = """
 import torch
 from torch import nn
 from koopsim.config import Recipe
-from koopsim.train import adam_kernels
+from koopsim.nn.kernels import adam as adam_kernels
 from koopsim.train.adam import Adam, Course
 from koopsim.train.schedule import adam_table
 
@@ -92,7 +92,7 @@ import numpy as np
 import torch
 from torch import nn
 from koopsim.config import Recipe
-from koopsim.train import adam_kernels
+from koopsim.nn.kernels import adam as adam_kernels
 from koopsim.train.population import Population
 from koopsim.train.schedule import adam_table
 

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 import pytest
 
 PREPARE = """
-from koopsim.implicit import inverse_kernels as kernels
-from koopsim.implicit import splitting_kernels
+from koopsim.implicit.kernels import inverse as kernels
+from koopsim.implicit.kernels import splitting as splitting_kernels
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 

@@ -4,7 +4,7 @@ import pytest
 
 PREPARE = """
 import torch
-from koopsim.implicit import inverse_kernels, splitting_kernels
+from koopsim.implicit.kernels import inverse as inverse_kernels, splitting as splitting_kernels
 from koopsim.implicit.inverse import reflected_resolvent
 from koopsim.implicit.monotone import MonDEQ
 from koopsim.implicit.splitting import Places, Projection, Storage, Units, advance

@@ -7,7 +7,7 @@ from koopsim.nn.lift import VGG
 CHECK = """
 import copy
 import torch
-from koopsim.nn import norm_kernels
+from koopsim.nn.kernels import norm as norm_kernels
 from koopsim.nn.lift import VGG
 
 norm_kernels.PARTS = 6  # the interpreter is slow

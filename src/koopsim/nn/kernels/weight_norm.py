@@ -6,8 +6,8 @@
 Layer by layer this is a few launches for each; here it is one kernel forward and one backward. They read directions v,
 gains g and biases b where the trainer keeps them, in one vector (`flat`), and write the gradients in the same order, so
 that nothing is copied together. The first layer may have fewer input channels: its W is filled up with zeros. The
-readable twin is `lift.TCN.normed_weights`; tests/nn/test_weight_norm_kernels.py holds them together, on a CPU through
-Triton's interpreter.
+readable twin is `lift.TCN.normed_weights`; tests/nn/kernels/test_weight_norm_kernels.py holds them together,
+on a CPU through Triton's interpreter.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false

@@ -14,7 +14,8 @@ import copy
 import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
-from koopsim.nn import SIM, tail_kernels
+from koopsim.nn import SIM
+from koopsim.nn.kernels import tail as tail_kernels
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 

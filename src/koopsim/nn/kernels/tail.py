@@ -6,10 +6,10 @@ At thirty features each of these products, its gradients and the sums of its bia
 no chip: some sixty of them a step. Here a program has a block of rows and walks through all the maps. Backward, it
 walks forward again (cheaper than reading back what was kept), then back, and leaves its part of every weight's
 gradient in a row of its own: one sum over the rows is all of them, in a fixed order of addition. The readable twin is
-`sim.SIM.forward`; tests/nn/test_tail_kernels.py holds them together, on a CPU through Triton's interpreter.
+`sim.SIM.forward`; tests/nn/kernels/test_tail_kernels.py holds them together, on a CPU through Triton's interpreter.
 
 Shapes: phi (M, rows, D), V (M, K, D), U (M, D, K), W1 (M, H, D), W2 and W3 (M, H, H), Wh (M, O, H), biases (M, .).
-M is for many models side by side, as in `tcn_kernels`. P_ is a size padded to a power of two; D is walked through in
+M is for many models side by side, as in `tcn`. P_ is a size padded to a power of two; D is walked through in
 strips of S, so that no tile is larger than 64 x 64.
 """
 

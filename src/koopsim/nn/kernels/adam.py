@@ -6,23 +6,65 @@
 A small network's update is no work at all, but as tensor operations it is thirty launches. Only one program of the
 first kernel touches the counters, and the second reads the scalars it left behind: no program can see a counter that
 another has moved. A population is the same with a member to each row of the grid. The readable twins are
-`Adam.advance` on a CPU and `Population.update`; tests/train/test_adam_kernels.py holds them together.
+`Adam.advance` on a CPU and `Population.update`; tests/nn/kernels/test_adam_kernels.py holds them together.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false
+
+from typing import Protocol
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from koopsim.train.adam import Adam, Course
-from koopsim.train.population import Population
-from koopsim.train.schedule import BETA2
-
 PARTS = 128  # programs that share the sum of squares; each leaves its part, so that the order of addition is fixed
 BLOCK = 512  # entries a program looks at together
 SCALARS = 8  # a row of the schedule's table, and whether there is a step to take; the rest is for round numbers
+
+
+class Updated(Protocol):
+    """What an update is made of, of one model or of many: rows of `mean`, `square` and `averaged` are members."""
+
+    mean: Tensor
+    square: Tensor
+    averaged: Tensor | None
+    decayed: Tensor | None  # (n,): 1 where an entry decays
+    eps: float
+    clip_norm: float | None
+    average: float
+
+
+class Alone(Updated, Protocol):
+    flat: Tensor
+
+
+class Course(Protocol):
+    """How far one model has come."""
+
+    @property
+    def table(self) -> Tensor: ...
+    @property
+    def counters(self) -> Tensor: ...
+    @property
+    def losses(self) -> Tensor: ...
+
+
+class Stack(Protocol):
+    flat: Tensor
+
+
+class Members(Updated, Protocol):
+    """How far many have come."""
+
+    schedules: Tensor  # (P, horizon, 4)
+    horizon: int
+    steps: Tensor
+    active: Tensor
+    losses: Tensor
+
+    @property
+    def stack(self) -> Stack: ...
 
 
 @triton.jit
@@ -111,7 +153,7 @@ def _update(
 
 
 @torch.no_grad()
-def advance(adam: Adam, g: Tensor, loss: Tensor, course: Course) -> None:
+def advance(adam: Alone, g: Tensor, loss: Tensor, course: Course, square_decay: float) -> None:
     """`Adam.advance`: clip, update, average, write the loss down, count."""
     clips, decays, averages = adam.clip_norm is not None, adam.decayed is not None, adam.averaged is not None
     n, steps, positions = len(g), len(course.table), len(course.losses)
@@ -126,12 +168,13 @@ def advance(adam: Adam, g: Tensor, loss: Tensor, course: Course) -> None:
             adam.flat if adam.decayed is None else adam.decayed,
             adam.flat if adam.averaged is None else adam.averaged,
             sums, scalars, n, adam.eps, adam.clip_norm or 0.0, 1 - adam.average,
-            SQUARE_DECAY=BETA2, CLIP=clips, DECAY=decays, AVERAGE=averages, PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
+            SQUARE_DECAY=square_decay, CLIP=clips, DECAY=decays, AVERAGE=averages,
+            PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
         )  # fmt: skip
 
 
 @torch.no_grad()
-def advance_members(population: Population, g: Tensor, losses: Tensor) -> None:
+def advance_members(population: Members, g: Tensor, losses: Tensor, square_decay: float) -> None:
     """`Population.update`: clip, update, average, write the losses down, count, for each member that goes on."""
     flat, clips, decays = population.stack.flat, population.clip_norm is not None, population.decayed is not None
     averages = population.averaged is not None
@@ -147,5 +190,6 @@ def advance_members(population: Population, g: Tensor, losses: Tensor) -> None:
             g, flat, population.mean, population.square, flat if population.decayed is None else population.decayed,
             flat if population.averaged is None else population.averaged,
             sums, scalars, n, population.eps, population.clip_norm or 0.0, 1 - population.average,
-            SQUARE_DECAY=BETA2, CLIP=clips, DECAY=decays, AVERAGE=averages, PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
+            SQUARE_DECAY=square_decay, CLIP=clips, DECAY=decays, AVERAGE=averages,
+            PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
         )  # fmt: skip
