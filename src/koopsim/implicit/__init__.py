@@ -1,8 +1,10 @@
 """What SIMs stand in for: models defined by a fixed point z* = f(z*, x), and how to solve and train them."""
 
-from koopsim.implicit.gradient import DEQ, DEQInfo, UnconvergedWarning
+from koopsim.implicit.base import SolverModel
+from koopsim.implicit.gradient import DEQ
+from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning
 from koopsim.implicit.monotone import MonDEQ
-from koopsim.implicit.solvers import SOLVERS, Info, anderson, broyden, picard
+from koopsim.implicit.solvers import SOLVERS, anderson, broyden, picard
 from koopsim.implicit.transformer import TransformerDEQ, UniversalTransformerCell
 
 __all__ = [
@@ -11,6 +13,7 @@ __all__ = [
     "DEQInfo",
     "Info",
     "MonDEQ",
+    "SolverModel",
     "TransformerDEQ",
     "UnconvergedWarning",
     "UniversalTransformerCell",

@@ -26,48 +26,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from koopsim.implicit.solvers import SOLVERS, Info, Map, Narrowing, capturing
+from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
+from koopsim.implicit.solvers import SOLVERS, Map, Narrowing
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
 GRADIENTS = ("implicit", "jacobian-free", "phantom")
-
-
-class UnconvergedWarning(UserWarning):
-    """A solve ended above its tolerance for some samples."""
-
-
-@dataclass
-class DEQInfo:
-    """How the forward solve went, and, once loss.backward() has run, the backward one too."""
-
-    forward: Info
-    backward: Info | None = None
-
-    @property
-    def steps(self) -> Tensor:
-        return self.forward.steps
-
-    @property
-    def residuals(self) -> Tensor:
-        return self.forward.residuals
-
-    @property
-    def converged(self) -> Tensor:
-        return self.forward.converged
-
-    def figures(self, longest: Tensor) -> dict[str, Tensor]:
-        """Both solves in a few numbers for the metrics of a run; tensors, so nothing waits.
-
-        `longest` (2,) keeps the most steps any sample has needed, forward and backward.
-        """
-        report: dict[str, Tensor] = {}
-        for i, (prefix, info) in enumerate((("", self.forward), ("backward_", self.backward))):
-            if info is not None:
-                report[f"{prefix}solver_steps"] = info.steps.double().mean()
-                report[f"{prefix}unconverged"] = (~info.converged).double().mean()
-                report[f"{prefix}residual"] = info.residuals.double().amax()
-                longest[i : i + 1].copy_(torch.maximum(longest[i : i + 1], info.steps.max()))
-        return report
 
 
 def _same(g: Tensor) -> Tensor:

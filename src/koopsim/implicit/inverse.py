@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from koopsim.errors import KoopsimError, did_you_mean
-from koopsim.implicit.solvers import capturing
+from koopsim.implicit.info import capturing
 
 METHODS = ("kernel", "blocks", "lu")
 LARGEST = 128  # the kernel takes any size, but reads and writes all matrices n / 16 times; measured up to here

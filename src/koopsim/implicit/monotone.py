@@ -27,16 +27,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from koopsim.errors import KoopsimError
+from koopsim.implicit.base import SolverModel
 from koopsim.implicit.circular import AT_ONCE
 from koopsim.implicit.ends import inject, pooled
-from koopsim.implicit.gradient import DEQInfo, UnconvergedWarning, _FixedPoint
+from koopsim.implicit.gradient import _FixedPoint
+from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, tiers_for
-from koopsim.implicit.solvers import Info, Map, capturing
+from koopsim.implicit.solvers import Map
 from koopsim.implicit.splitting import CHECK_EVERY, Projection, Units, split
 from koopsim.implicit.stored import StoredChain
 
 HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
-LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)  # captured steps
 FIRST_LEVEL = 16
 COARSE = 2e-3  # the smallest tolerance at which float16 will do: its rounding is 5e-4
 POOL = 4  # of the readout, where there is one tier
@@ -44,16 +45,15 @@ SPLITTINGS = ("peaceman-rachford", "forward-backward")
 Step = Chain | StoredChain  # T, and its transpose
 
 
-class MonDEQ(nn.Module):
+class MonDEQ(SolverModel):
     """images (B, C, H, W) -> logits (B, outputs).
 
     The state z is (B, D): the tiers one after the other, in an order of their own that `images` undoes.
     """
 
-    last_info: DEQInfo | None
+    LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)
     alpha: Tensor  # the step size a: on the device, so that a captured step follows it
     inside: Tensor
-    longest: Tensor  # the longest forward and backward solve since the last `adapt`
 
     def __init__(
         self,
@@ -86,9 +86,7 @@ class MonDEQ(nn.Module):
         self.readout = nn.Linear(features, outputs)
         self.register_buffer("alpha", torch.tensor(float(alpha)))
         self.register_buffer("inside", self._inside(), persistent=False)
-        self.register_buffer("longest", torch.zeros(2, dtype=torch.int64), persistent=False)
-        self.captured_steps = (min(FIRST_LEVEL, max_steps), min(FIRST_LEVEL, max_steps))
-        self.last_info = None
+        self._captured_steps = (min(FIRST_LEVEL, max_steps), min(FIRST_LEVEL, max_steps))
         self._warned: set[str] = set()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -148,35 +146,29 @@ class MonDEQ(nn.Module):
         return best
 
     def start_epoch(self, x: Tensor) -> None:
-        """What a training loop calls with the first batch of an epoch."""
+        """Choose the step size by a batch, where it is to be tuned."""
         if self.tune:
             self.tune_alpha(x)
 
     def diagnostics(self) -> dict[str, Tensor]:
         """How the last forward and backward solves went, for the metrics of a run, and the step size."""
-        return {} if self.last_info is None else self.last_info.figures(self.longest) | {"alpha": self.alpha.double()}
+        return {} if self.last_info is None else super().diagnostics() | {"alpha": self.alpha.double()}
 
     @property
-    def variant(self) -> tuple[int, int]:
-        """What a captured step depends on besides its shapes: the splitting steps it runs."""
-        return self.captured_steps
+    def limits(self) -> tuple[int, int]:
+        return self.max_steps, self.max_steps
 
-    def adapt(self) -> None:
-        """Between captured steps: run as many splitting steps as the longest solve of late needed, and one more.
+    @property
+    def captured_steps(self) -> tuple[int, int]:
+        return self._captured_steps
 
-        A graph cannot stop early. A solve that fills its budget raises it; until then its samples count as
-        unconverged in the metrics. A budget is left as it is for the sake of one step less: each is a graph of its own.
-        """
-        forward, backward = (
-            self._budget(needed, now) for needed, now in zip(self.longest.tolist(), self.captured_steps, strict=True)
-        )
-        self.captured_steps = (forward, backward)
-        self.longest.zero_()
+    @captured_steps.setter
+    def captured_steps(self, steps: tuple[int, int]) -> None:
+        self._captured_steps = steps
 
-    def _budget(self, needed: int, now: int) -> int:
-        if not needed:  # nothing is known yet
-            return now
-        level = min(next((level for level in LEVELS if level > needed), self.max_steps), self.max_steps)
+    def _budget(self, needed: int, now: int, limit: int) -> int:
+        """A budget is left as it is for the sake of one step less: each is a graph of its own."""
+        level = super()._budget(needed, now, limit)
         return now if level == now - 1 else level
 
     # ------------------------------------------------------------ inside, a state is (D, B)

@@ -25,11 +25,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
+
+from koopsim.implicit.info import Info, capturing
 
 Map = Callable[[Tensor], Tensor]
 Propose = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]  # (step, z, f(z), g, ||g||) -> next z
@@ -48,20 +49,6 @@ class Narrowing(Protocol):
     def rows(self, index: Tensor, /) -> Map:
         """The same map for the samples `index` alone."""
         ...
-
-
-@dataclass(frozen=True)
-class Info:
-    """How a solve went, per sample."""
-
-    steps: Tensor  # (B,) int64: evaluations of f until the sample stopped, at most max_steps
-    residuals: Tensor  # (B,) relative residual of the returned point, infinite if none was finite
-    converged: Tensor  # (B,) bool
-
-
-def capturing() -> bool:
-    """Whether a CUDA graph is being captured, where the host must not ask for values."""
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:  # (..., D), (..., D) -> (...)

@@ -26,7 +26,8 @@ import torch
 from torch import Tensor
 
 from koopsim.implicit.circular import pair
-from koopsim.implicit.solvers import EPS, Info, Map, capturing
+from koopsim.implicit.info import Info, capturing
+from koopsim.implicit.solvers import EPS, Map
 
 CHECK_EVERY = 2
 LAST_LOOKS = 3  # of a captured loop, one step after another

@@ -30,12 +30,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from koopsim.implicit.gradient import DEQ, DEQInfo
+from koopsim.implicit.base import SolverModel
+from koopsim.implicit.gradient import DEQ
+from koopsim.implicit.info import DEQInfo
 
 # N(0, .01) for embedding, injection and attention biases, .01 the variance: with .01 as the standard deviation the
 # tokens are all but invisible at first, and at T = 500 training stays at the memoryless loss.
 INIT_STD = 0.1
-LEVELS = (*range(4, 21), 22, 24, 26, 28, 30, 33, 36, 40, 45, 50, 60)  # budgets of solver steps in a captured graph
 
 
 class WeightNormLinear(nn.Module):
@@ -180,11 +181,8 @@ class UniversalTransformerCell(nn.Module):
         return PreparedCell(constant, turn, (W, W_o, W_1, W_2), biases, (H, width, value), e**-0.5)
 
 
-class TransformerDEQ(nn.Module):
+class TransformerDEQ(SolverModel):
     """tokens (B, T) -> logits (B, T, vocabulary), read off the fixed point with the embedding's weights."""
-
-    last_info: DEQInfo | None
-    longest: Tensor  # the longest forward and backward solve since the last `adapt`
 
     def __init__(
         self,
@@ -223,8 +221,6 @@ class TransformerDEQ(nn.Module):
             phantom_steps=phantom_steps,
             phantom_damping=phantom_damping,
         )
-        self.last_info = None
-        self.register_buffer("longest", torch.zeros(2, dtype=torch.int64), persistent=False)
 
     def solve(self, tokens: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
         """The fixed point (B, T, model_dim) and how its solve went."""
@@ -238,25 +234,14 @@ class TransformerDEQ(nn.Module):
         z, self.last_info = self.solve(tokens)
         return F.linear(z, self.embedding, self.output_bias)
 
-    def diagnostics(self) -> dict[str, Tensor]:
-        """How the last forward and backward solves went, for the metrics of a run."""
-        return {} if self.last_info is None else self.last_info.figures(self.longest)
+    @property
+    def limits(self) -> tuple[int, int]:
+        return self.deq.max_steps, self.deq.backward_max_steps
 
     @property
-    def variant(self) -> tuple[int, int]:
-        """What a captured step depends on besides its shapes: the solver steps it runs."""
+    def captured_steps(self) -> tuple[int, int]:
         return self.deq.captured_steps
 
-    def adapt(self) -> None:
-        """Between captured steps: run as many solver steps as the longest solve of late needed, and some more.
-
-        A graph cannot stop early, so a budget of 30 costs 30 steps though 10 converge. A solve that fills its
-        budget raises it at once; until then its samples count as unconverged in the metrics.
-        """
-        limits = (self.deq.max_steps, self.deq.backward_max_steps)
-        forward, backward = (
-            next((level for level in LEVELS if level > needed), limit) if needed else limit
-            for needed, limit in zip(self.longest.tolist(), limits, strict=True)
-        )
-        self.deq.captured_steps = (min(forward, limits[0]), min(backward, limits[1]))
-        self.longest.zero_()
+    @captured_steps.setter
+    def captured_steps(self, steps: tuple[int, int]) -> None:
+        self.deq.captured_steps = steps

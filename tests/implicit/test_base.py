@@ -1,0 +1,50 @@
+"""What a model with a solver offers whoever trains it."""
+
+import pytest
+import torch
+
+from koopsim.implicit import MonDEQ, SolverModel, TransformerDEQ
+
+MODELS = {
+    "deq": (TransformerDEQ(heads=2, head_dim=4, model_dim=8, inner_dim=8), torch.randint(10, (3, 12))),
+    "mondeq": (MonDEQ((1, 8, 8), (4,), max_steps=200), torch.randn(3, 1, 8, 8)),
+}
+each_model = pytest.mark.parametrize("name", MODELS)
+
+
+@each_model
+def test_every_model_with_a_solver_is_one(name):
+    model, x = MODELS[name]
+    assert isinstance(model, SolverModel)
+    model.last_info = None
+    assert model.diagnostics() == {}
+    model.start_epoch(x)
+    model(x).sum().backward()
+    report = model.diagnostics()
+    assert {"solver_steps", "unconverged", "residual", "backward_solver_steps", "backward_residual"} <= set(report)
+    assert all(value.dim() == 0 and value.dtype == torch.float64 for value in report.values())
+    assert model.longest.tolist() == [int(model.last_info.steps.max()), int(model.last_info.backward.steps.max())]
+    assert "longest" not in model.state_dict()
+
+
+@each_model
+def test_a_captured_solve_runs_as_many_steps_as_were_needed_of_late(name):
+    model, _ = MODELS[name]
+    limits = model.limits
+    model.longest.copy_(torch.tensor([7, 9]))
+    model.adapt()
+    assert model.captured_steps == (8, 10) == model.variant
+    assert model.longest.tolist() == [0, 0]
+    model.adapt()  # nothing is known: as it was
+    assert model.captured_steps == (8, 10)
+    model.longest.copy_(torch.tensor([10_000, 3]))
+    model.adapt()
+    assert model.captured_steps == (limits[0], 4)
+
+
+def test_a_model_that_leaves_something_out_is_told():
+    class Lazy(SolverModel):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Lazy does not say the limits"):
+        _ = Lazy().limits
