@@ -152,24 +152,3 @@ def missing_data(jobs: Sequence[Job]) -> list[str]:
     here = {entry.name for entry in datasets.inventory() if entry.present}
     needed = {j.run.task.dataset for j in jobs if j.state != "done" and isinstance(j.run.task, ClassificationConfig)}
     return sorted(needed & set(datasets.NAMES) - here)
-
-
-def draw_figure4(jobs: Sequence[Job], file: Path) -> Path | None:
-    """Figure 4: the first picture of each set and what each model makes of it."""
-    from koopsim.pictures.figures import figure4
-    from koopsim.report.pictures import NAMES
-    from koopsim.tasks.image_regression import ImageRegression
-    from koopsim.train import load
-
-    sets: dict[str, dict] = {}
-    scores: dict[str, dict[str, float]] = {}
-    for job in jobs:
-        if not isinstance(job.run.task, ImageRegressionConfig) or _state(job.folder) != "done":
-            continue
-        task = ImageRegression(replace(job.run.task, count=1))
-        networks: Any = load(job.folder)
-        row = sets.setdefault(task.config.pictures, {"truth": task.values[0].cpu().numpy()})
-        row[NAMES[job.name]] = task.draw(networks[0])
-        scores.setdefault(task.config.pictures, {})[NAMES[job.name]] = task.psnrs([networks[0]], "test")[0]
-    full = [name for name, row in sets.items() if row.keys() == next(iter(sets.values())).keys()]
-    return figure4([sets[name] for name in full], file, [scores[name] for name in full]) if full else None

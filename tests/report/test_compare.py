@@ -14,8 +14,8 @@ from koopsim.config import ImageRegressionConfig
 from koopsim.pictures import picture_set
 from koopsim.report import compare as room
 from koopsim.report import find
-from koopsim.report.compare import comparisons, data_uri, shown_pixels
-from koopsim.report.page import compares_html
+from koopsim.report.compare import comparisons, data_uri, shown_pixels, sliders
+from koopsim.report.page import Part, part_html
 from koopsim.tasks.image_regression import ImageRegression
 from koopsim.train import load
 
@@ -95,12 +95,10 @@ def test_a_picture_inside_the_page_is_the_picture():
 
 def test_pictures_stay_within_their_room(run, monkeypatch):
     found, _ = comparisons(find([run]).runs)
-    whole, missing = compares_html(found)
+    whole, missing = sliders(found)
     assert missing == 0
-    assert whole.count('type="range"') == len(found) == 2
-    from koopsim.report import page
-
-    monkeypatch.setattr(page, "BYTES", len(whole) // 2 + 100)
-    cut, missing = compares_html(found)
+    assert part_html(Part("sliders", whole)).count('type="range"') == len(found) == 2
+    monkeypatch.setattr(room, "BYTES", sum(len(s.truth) + len(s.models[0].drawing) for s in whole) - 1)
+    cut, missing = sliders(found)
     assert missing == 1
-    assert cut.count('type="range"') == 1
+    assert cut == whole[:1]

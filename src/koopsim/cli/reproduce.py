@@ -131,7 +131,6 @@ def draw(arguments: Arguments, jobs: list) -> list[Path]:
     """The report of all runs, and the figures that were asked for."""
     from koopsim.cli import report
     from koopsim.report.figure2 import figure2
-    from koopsim.reproduce import draw_figure4
 
     folder = arguments.out / "report"
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,9 +141,6 @@ def draw(arguments: Arguments, jobs: list) -> list[Path]:
             report.main([str(arguments.out / "runs"), "--out", str(folder)])
     if wanted & {"figure2", "all"}:
         files += figure2(folder)
-    if wanted & {"figure4", "table3", "all"}:
-        drawn = draw_figure4(jobs, folder / "figure4.png")
-        files += [drawn] if drawn else []
     if files and not arguments.json:
         print(f"also in {folder}/: {', '.join(f.name for f in files)}")
     return files

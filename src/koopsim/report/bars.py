@@ -1,6 +1,5 @@
 """Bars: lengths beside labels. Plain HTML, readable without a script."""
 
-import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,13 +15,12 @@ class Bar:
     slot: int
 
 
-def bars_html(title: str, bars: Sequence[Bar]) -> str:
+@dataclass(frozen=True)
+class Bars:
     """The longest one is as wide as there is room."""
-    longest = max(bar.value for bar in bars)
-    rows = "\n".join(
-        f'<div class="bar" data-tip="{html.escape(bar.detail)}"><span>{html.escape(bar.label)}</span>'
-        f'<i><b class="s{bar.slot}" style="width:{100 * bar.value / longest:.1f}%"></b>'
-        f"<em>{html.escape(bar.shown)}</em></i></div>"
-        for bar in bars
-    )
-    return f'<figure class="bars"><figcaption>{html.escape(title)}</figcaption>{rows}</figure>'
+
+    title: str
+    bars: Sequence[Bar]
+
+    def share(self, bar: Bar) -> float:
+        return bar.value / max(each.value for each in self.bars)

@@ -3,8 +3,6 @@
 Here it is only data. assets/page.js draws it, answers to the mouse and to its switches.
 """
 
-import html
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -44,19 +42,9 @@ class Chart:
     plane: bool = False  # equal scales, and the unit circle
     rule: tuple[float, str] | None = None  # a level to compare with, and what it is
 
-    def html(self) -> str:
-        """A figure that holds its data; empty until the page's script has run."""
-        data = embedded(asdict(self))
-        title = html.escape(self.title)
-        kind = " plane" if self.plane else ""
-        script = f'<script type="application/json">{data}</script>'
-        return f'<figure class="chart{kind}"><figcaption>{title}</figcaption>{script}</figure>'
-
-
-def embedded(value: Any) -> str:
-    """JSON that can stand inside a <script>: no text in it can end the element."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    def data(self) -> dict[str, Any]:
+        """What the page's script draws, as plain values."""
+        return asdict(self)
 
 
 def short(value: float) -> float:

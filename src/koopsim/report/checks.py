@@ -5,26 +5,21 @@ Checked once, at the door: behind it a run has the entries below, and its figure
 
 from typing import Any
 
-Result = dict[str, Any]
+from koopsim.report.kinds import TASKS, Result, TaskKind, task_kind
+
 LARGEST = 1e300  # anything real is smaller; a whole number in JSON may be larger than a float can be
 NEEDED = {
     "name": str, "parameters": (int, list), "metrics": list, "run": dict, "environment": dict,
     "milliseconds_per_step": (int, float), "train_seconds": (int, float),
 }  # fmt: skip
-# What the tables take from each kind of task: (a setting of the task and its type, figures of the test).
-TASKS = {
-    "CopyMemoryConfig": ("horizon", int, ("loss", "digits_right")),
-    "ClassificationConfig": ("dataset", str, ("accuracy",)),
-    "ImageRegressionConfig": ("pictures", str, ("psnr", "psnr_std")),
-}
 
 
 def problem(result: Any) -> str | None:
     """Why a value read from a file is not a run that can be shown; None for one that can."""
     if why := _bad_entries(result) or _bad_parts(result["run"]):
         return why
-    figures = TASKS[result["run"]["task"]["kind"]][2]
-    return _bad_figure(result, figures) or _bad_curve(result, "train_psnr" if "psnr" in figures else "train_loss")
+    kind = task_kind(result)
+    return _bad_figure(result, kind) or _bad_curve(result, kind.curve.key)
 
 
 def _bad_entries(result: Any) -> str | None:
@@ -53,26 +48,26 @@ def _bad_parts(run: Result) -> str | None:
         return f"its task is of the kind {_short(task.get('kind'))}; expected one of {', '.join(TASKS)}"
     if not all(_count(recipe.get(key)) for key in ("epochs", "batch_size")):
         return f"its recipe has {_short(recipe.get('epochs'))} epochs of batches of {_short(recipe.get('batch_size'))}"
-    setting, kind, _ = TASKS[task["kind"]]
+    setting, kind = TASKS[task["kind"]].setting
     if not isinstance(task.get(setting), kind) or (kind is int and not _count(task[setting])):
         return f"the {setting} of its task is {_short(task.get(setting))}; expected {kind.__name__}"
     return None
 
 
-def _bad_figure(result: Result, figures: tuple[str, ...]) -> str | None:
+def _bad_figure(result: Result, kind: TaskKind) -> str | None:
     """A figure that is missing or not a number, where a table needs one."""
     for key in ("train_seconds", "milliseconds_per_step"):
         if not _finite(result[key]) or result[key] < 0:
             return f"{key} is {_short(result[key])}; expected a number"
-    if isinstance(result["parameters"], list) and "psnr" not in figures:
+    if isinstance(result["parameters"], list) and not kind.a_picture_each:
         return f"parameters is {_short(result['parameters'])}; expected a number"
-    if "psnr" in figures and not isinstance(result.get("pictures", []), list):
+    if kind.a_picture_each and not isinstance(result.get("pictures", []), list):
         return f"pictures is {_short(result['pictures'])}; expected a list of names"
     if "test" not in result:
         return None
     if not isinstance(result["test"], dict):
         return f"its test is {_short(result['test'])}; expected figures by name"
-    for key in figures:
+    for key in kind.needs:
         if not _finite(result["test"].get(key)):
             return f"its test {key} is {_short(result['test'].get(key))}; expected a number"
     return _not_numbers(result["test"], "its test")

@@ -4,7 +4,10 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from koopsim.config import ClassificationConfig
 from koopsim.report.collect import Result, seconds_an_epoch
+from koopsim.report.kinds import data_title, is_of
+from koopsim.report.names import data_rank, kind_of, look_of, rank_of
 from koopsim.report.tables import Table, difference, spread
 from koopsim.runs import write_figure
 
@@ -15,18 +18,6 @@ PUBLISHED = {
     "cifar10/sim-single": "79.4 ± 0.2", "svhn/sim-single": "91.8 ± 0.2", "mnist/sim-single": "99.4 ± 0.0",
     "cifar10/sim-two": "78.2 ± 0.2", "svhn/sim-two": "92.4 ± 0.1", "mnist/sim-two": "99.4 ± 0.0",
 }  # fmt: skip
-DATASETS = {"cifar10": "CIFAR-10", "svhn": "SVHN", "mnist": "MNIST", "digits": "digits"}
-MODELS = {
-    "mondeq-single": "monDEQ (single)",
-    "mondeq-multi": "monDEQ (multi)",
-    "mondeq-connected": "monDEQ (connected)",
-    "sim-single": "SIM (single)",
-    "sim-two": "SIM (two)",
-    "sim-single:best": "SIM (single) best",
-    "sim-two:best": "SIM (two) best",
-}
-COLOURS = {"mondeq-single": "#6b7280", "mondeq-multi": "#111827", "mondeq-connected": "#a16207"}
-COLOURS |= {"sim-single": "#2563eb", "sim-two": "#dc2626", "sim-single:best": "#60a5fa", "sim-two:best": "#f87171"}
 
 Row = tuple[str, str]  # data set and model
 
@@ -35,16 +26,10 @@ def _rows(results: Sequence[Result]) -> dict[Row, list[Result]]:
     """The runs of each data set and model, in the order of the paper's table."""
     groups: dict[Row, list[Result]] = {}
     for result in results:
-        task = result["run"]["task"]
-        if task.get("kind") == "ClassificationConfig" and "test" in result:
-            groups.setdefault((task["dataset"], result["name"].split("/")[-1]), []).append(result)
-
-    def place(row: Row) -> tuple:
-        known, models = list(DATASETS), list(MODELS)
-        dataset = (known.index(row[0]), "") if row[0] in known else (len(known), row[0])
-        return (*dataset, models.index(row[1]) if row[1] in models else len(models))
-
-    return {row: groups[row] for row in sorted(groups, key=place)}
+        if is_of(result, ClassificationConfig) and "test" in result:
+            row = (result["run"]["task"]["dataset"], kind_of(result["name"]))
+            groups.setdefault(row, []).append(result)
+    return {row: groups[row] for row in sorted(groups, key=lambda row: (data_rank(row[0]), rank_of(row[1])))}
 
 
 def classification_table(results: Sequence[Result]) -> Table | None:
@@ -54,7 +39,7 @@ def classification_table(results: Sequence[Result]) -> Table | None:
         return None
     head = ["data", "model", "params", "accuracy %", "paper", "diff", "epochs", "s/epoch", "steps", "stuck"]
     rows = [
-        [DATASETS.get(data, Path(data).name), MODELS.get(model, model), *_row(group, data, model)]
+        [data_title(data), look_of(model).title, *_row(group, data, model)]
         for (data, model), group in groups.items()
     ]
     note = (
@@ -100,13 +85,13 @@ def learning_curves(results: Sequence[Result], folder: Path) -> list[Path]:
         row = axes[sets.index(data)]
         for i, run in enumerate(group):
             lines = run["metrics"]
-            style = {"color": COLOURS.get(model, "#059669"), "linewidth": 1.3, "alpha": 0.9 if i == 0 else 0.4}
-            label = MODELS.get(model, model) if i == 0 else None
+            style = {"color": look_of(model).colour, "linewidth": 1.3, "alpha": 0.9 if i == 0 else 0.4}
+            label = look_of(model).title if i == 0 else None
             losses = [line["train_loss"] for line in lines]
             row[0].plot([line["seconds"] for line in lines], losses, label=label, **style)
             row[1].plot([line["epoch"] for line in lines], losses, **style)
     for data, row in zip(sets, axes, strict=True):
-        row[0].set_ylabel(f"{DATASETS.get(data, Path(data).name)}\ntraining loss")
+        row[0].set_ylabel(f"{data_title(data)}\ntraining loss")
         for axis, text in zip(row, ("run-time in seconds", "epochs"), strict=True):
             axis.set_yscale("log")
             axis.set_xlabel(text)

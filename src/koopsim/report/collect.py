@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
-from koopsim.report.checks import Result, problem
+from koopsim.report.checks import problem
+from koopsim.report.kinds import Result
 from koopsim.report.searches import SearchFound, search_of_directory, search_of_json
 from koopsim.search.directory import CONFIRM_FOLDER
 

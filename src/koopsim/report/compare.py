@@ -19,9 +19,9 @@ from PIL import Image
 from koopsim.config import ImageRegressionConfig, Run, from_dict
 from koopsim.errors import KoopsimError
 from koopsim.pictures import PictureSet, picture_set
-from koopsim.report.collect import Result
+from koopsim.report.kinds import Result, set_of
 from koopsim.report.names import kind_of, title_of
-from koopsim.report.pictures import image_runs, set_of
+from koopsim.report.pictures import image_runs
 
 PICTURES = 3  # of a set
 SMALL = 256  # pictures up to this wide are shown whole
@@ -116,6 +116,44 @@ def _drawn(folder: Path, run: Run, names: Sequence[str]) -> dict[str, Shown]:
             rows = [model(part.to(next(model.parameters()).dtype)).float() for part in x.split(16_384)]
             found[name] = torch.cat(rows).reshape(*grid.shape[:2], -1).numpy()
     return found
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A model's drawing inside the page."""
+
+    title: str
+    shown: str  # the title with its PSNR
+    drawing: str  # a data URI
+
+
+@dataclass(frozen=True)
+class Slider:
+    """A comparison inside the page: the truth, and the models, the best one first."""
+
+    name: str
+    truth: str  # a data URI
+    models: Sequence[Drawn]
+
+
+def sliders(comparisons: Sequence[Comparison]) -> tuple[list[Slider], int]:
+    """(the pictures that there is room for, how many there was none for)."""
+    found, room = [], BYTES
+    for comparison in comparisons:
+        slider = _slider(comparison)
+        room -= len(slider.truth) + sum(len(model.drawing) for model in slider.models)
+        if room < 0:
+            break
+        found.append(slider)
+    return found, len(comparisons) - len(found)
+
+
+def _slider(comparison: Comparison) -> Slider:
+    models = []
+    for title, (values, psnr) in sorted(comparison.models.items(), key=lambda m: -(m[1][1] or 0)):
+        shown = f"{title}, {psnr:.1f} dB" if isinstance(psnr, (int, float)) else title
+        models.append(Drawn(title, shown, data_uri(values)))
+    return Slider(f"{comparison.pictures}: {comparison.name}", data_uri(comparison.truth), models)
 
 
 def shown_pixels(values: NDArray) -> NDArray:

@@ -5,29 +5,28 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from koopsim.report.collect import Result
+from koopsim.config import CopyMemoryConfig
+from koopsim.report.kinds import Result, is_of
+from koopsim.report.names import look_of, machine_of, rank_of, title_of
 from koopsim.report.tables import Table, difference, spread
 from koopsim.runs import write_figure
 
 # Paper, Table 1: test cross-entropy on copy memory.
 PUBLISHED_LOSS = {"copy/deq": 2.24e-09, "copy/sim-single": 7.03e-09, "copy/sim-two": 5.06e-08}
-TITLES = {"copy/deq": "DEQ", "copy/sim-single": "SIM (single)", "copy/sim-two": "SIM (two)"}
-
-COLOURS = {"copy/deq": "#6b7280", "copy/sim-single": "#2563eb", "copy/sim-two": "#dc2626"}
 
 
 def copy_memory_table(results: Sequence[Result]) -> Table | None:
     """Table 1: test loss and parameters of the DEQ and the SIMs on copy memory, one table a horizon."""
-    runs = [r for r in results if r["name"] in TITLES and "digits_right" in r.get("test", {})]
+    runs = [r for r in results if is_of(r, CopyMemoryConfig) and "digits_right" in r.get("test", {})]
     if not runs:
         return None
     horizons = {r["run"]["task"]["horizon"] for r in runs}
     rows = []
-    for name, title in TITLES.items():
+    for name in sorted({r["name"] for r in runs}, key=lambda name: (rank_of(name), name)):
         for horizon in sorted(horizons):
             group = [r for r in runs if r["name"] == name and r["run"]["task"]["horizon"] == horizon]
             if group:
-                rows.append([title, *_copy_memory_row(group, name, horizon)])
+                rows.append([title_of(name), *_copy_memory_row(group, name, horizon)])
     head = ["model", "T", "params", "test loss", "paper", "diff", "digits", "batch", "ms/step", "time"]
     floors = ", ".join(f"{10 * math.log(8) / (h + 20):.4f} at T = {h}" for h in sorted(horizons))
     note = (
@@ -38,7 +37,7 @@ def copy_memory_table(results: Sequence[Result]) -> Table | None:
 
 
 def _copy_memory_row(group: list[Result], name: str, horizon: int) -> list[str]:
-    published = PUBLISHED_LOSS[name] if horizon == 500 else None
+    published = PUBLISHED_LOSS.get(name) if horizon == 500 else None
     losses = [r["test"]["loss"] for r in group]
     return [
         str(horizon),
@@ -60,14 +59,14 @@ def figure3(results: Sequence[Result], folder: Path) -> list[Path]:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    runs = [r for r in results if r["name"] in TITLES and r["metrics"]]
+    runs = [r for r in results if is_of(r, CopyMemoryConfig) and r["metrics"]]
     if not runs:
         return []
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for run in runs:
-        name, lines = run["name"], run["metrics"]
+        look, lines = look_of(run["name"]), run["metrics"]
         losses = [max(line["train_loss"], 1e-12) for line in lines]
-        style = {"color": COLOURS[name], "label": TITLES[name], "marker": "o", "markersize": 3, "linewidth": 1.5}
+        style = {"color": look.colour, "label": look.title, "marker": "o", "markersize": 3, "linewidth": 1.5}
         left.plot([line["seconds"] for line in lines], losses, **style)
         right.plot([line["epoch"] for line in lines], losses, **style)
     floor = next((r["test"]["memoryless_loss"] for r in runs if "memoryless_loss" in r.get("test", {})), None)
@@ -86,8 +85,7 @@ def figure3(results: Sequence[Result], folder: Path) -> list[Path]:
     unique = dict(zip(labels, handles, strict=True))
     right.legend(unique.values(), unique.keys(), frameon=False)
     horizon = runs[0]["run"]["task"]["horizon"]
-    machine = runs[0]["environment"].get("gpu") or runs[0]["environment"].get("cpu", "an unknown machine")
-    figure.suptitle(f"Copy memory, T = {horizon}, on {machine}", fontsize=11)
+    figure.suptitle(f"Copy memory, T = {horizon}, on {machine_of(runs[0])}", fontsize=11)
     files = [folder / "figure3.png", folder / "figure3.svg"]
     for file in files:
         write_figure(file, figure)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from koopsim.report.charts import Axis, Chart, Series, short
-from koopsim.report.collect import Result
-from koopsim.report.names import place_of, seed_of, slot_of, title_of
+from koopsim.report.kinds import Result, task_kind
+from koopsim.report.names import look_of, place_of, seed_of
 
 MOST_POINTS = 300  # of a series: more cannot be told apart on a screen
 
@@ -22,18 +22,17 @@ def curve_charts(results: Sequence[Result]) -> list[Chart]:
 
 
 def _empty(result: Result) -> Chart:
-    pictures = result["run"]["task"]["kind"] == "ImageRegressionConfig"
-    figure = "PSNR of training pixels, dB" if pictures else "training loss"
+    curve = task_kind(result).curve
     floor = result.get("test", {}).get("memoryless_loss", 0.0)
-    x, y = (Axis(1, log=True), Axis(0, whole=True)), Axis(2, log=not pictures)
+    x, y = (Axis(1, log=True), Axis(0, whole=True)), Axis(2, log=curve.log)
     rule = (floor, "without memory") if 0 < floor < 1e300 else None
-    return Chart(place_of(result), ("epoch", "seconds", figure), x, y, "line", switches=True, rule=rule)
+    return Chart(place_of(result), ("epoch", "seconds", curve.title), x, y, "line", switches=True, rule=rule)
 
 
 def _series(result: Result) -> Series:
-    figure = "train_psnr" if result["run"]["task"]["kind"] == "ImageRegressionConfig" else "train_loss"
-    points = [[short(line[key]) for key in ("epoch", "seconds", figure)] for line in thinned(result["metrics"])]
-    return Series(title_of(result["name"]), slot_of(result["name"]), points, f"seed {seed_of(result)}")
+    look, keys = look_of(result["name"]), ("epoch", "seconds", task_kind(result).curve.key)
+    points = [[short(line[key]) for key in keys] for line in thinned(result["metrics"])]
+    return Series(look.title, look.slot, points, f"seed {seed_of(result)}")
 
 
 def thinned(lines: Sequence[Any], most: int = MOST_POINTS) -> Sequence[Any]:

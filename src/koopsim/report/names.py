@@ -1,21 +1,37 @@
-"""What runs are called in tables, charts and pictures, and the colour each kind of model keeps everywhere.
+"""What runs are called in tables, charts and pictures, and the colour each model keeps everywhere.
 
-A colour is a slot of the page's palette, which has a light and a dark form of each.
+A slot is a place in the page's palette, which has a light and a dark form of each colour; `colour` is for figures.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
-from koopsim.report.classification import DATASETS, MODELS
-from koopsim.report.collect import Result
-from koopsim.report.copy_memory import TITLES
-from koopsim.report.pictures import NAMES, set_of
+from koopsim.report.kinds import DATASETS, TASKS, Result, task_kind
 
-SLOTS = {
-    "deq": 1, "mondeq-single": 1, "mondeq-multi": 2, "mondeq-connected": 3, "sim-single": 4, "sim-two": 5,
-    "sim-single:best": 6, "sim-two:best": 7, "sim-rff": 8, "tancik": 1,
-}  # fmt: skip
-OTHERS = 9
+
+@dataclass(frozen=True)
+class Look:
+    """A model of the presets, in words and in colour."""
+
+    title: str
+    slot: int
+    colour: str
+
+
+LOOKS = {  # in the order of the paper's tables
+    "deq": Look("DEQ", 1, "#6b7280"),
+    "mondeq-single": Look("monDEQ (single)", 1, "#6b7280"),
+    "mondeq-multi": Look("monDEQ (multi)", 2, "#111827"),
+    "mondeq-connected": Look("monDEQ (connected)", 3, "#a16207"),
+    "sim-single": Look("SIM (single)", 4, "#2563eb"),
+    "sim-two": Look("SIM (two)", 5, "#dc2626"),
+    "sim-single:best": Look("SIM (single) best", 6, "#60a5fa"),
+    "sim-two:best": Look("SIM (two) best", 7, "#f87171"),
+    "sim-rff": Look("SIM (RFF only)", 8, "#059669"),
+    "sim-rff:best": Look("SIM (RFF only) best", 9, "#34d399"),
+    "tancik": Look("Tancik et al.", 1, "#6b7280"),
+}
+OTHERS = 9  # the slot of any other model
 
 
 def kind_of(name: str) -> str:
@@ -23,27 +39,32 @@ def kind_of(name: str) -> str:
     return name.split("/")[-1]
 
 
+def look_of(name: str) -> Look:
+    """How a model is shown; another one than the presets' by its own name."""
+    kind = kind_of(name)
+    return LOOKS.get(kind) or Look(kind, OTHERS, "#7c3aed")
+
+
 def title_of(name: str) -> str:
     """The model of a preset in words."""
-    return TITLES.get(name) or NAMES.get(name) or MODELS.get(kind_of(name), kind_of(name))
+    return look_of(name).title
 
 
-def slot_of(name: str) -> int:
-    """Its colour's place in the page's palette."""
-    return SLOTS.get(kind_of(name), OTHERS)
+def rank_of(name: str) -> int:
+    """Its place among a table's rows."""
+    kind = kind_of(name)
+    return list(LOOKS).index(kind) if kind in LOOKS else len(LOOKS)
 
 
 def place_of(result: Result) -> str:
     """The data that a run learnt: runs of the same place can be drawn together."""
-    task = result["run"]["task"]
-    match task["kind"]:
-        case "CopyMemoryConfig":
-            return f"Copy memory, T = {task['horizon']}"
-        case "ClassificationConfig":
-            few = f", {task['train']} images" if task.get("train") else ""
-            return DATASETS.get(task["dataset"], Path(task["dataset"]).name) + few
-        case _:
-            return f"Pictures: {set_of(result)}"
+    return task_kind(result).place(result)
+
+
+def data_rank(dataset: str | None) -> tuple[int, str]:
+    """The paper's data sets first, others by name."""
+    known = list(DATASETS)
+    return (known.index(dataset), "") if dataset in known else (len(known), str(dataset or ""))
 
 
 def seed_of(result: Result) -> int | str:
@@ -60,12 +81,10 @@ def machine_of(result: Result) -> str:
 
 def in_order(results: Sequence[Result]) -> list[Result]:
     """Runs in the order of the paper: copy memory, its image sets, other sets, pictures; then by model and seed."""
-    tasks, sets = ("CopyMemoryConfig", "ClassificationConfig", "ImageRegressionConfig"), list(DATASETS)
 
     def weight(result: Result) -> tuple:
         task = result["run"]["task"]
-        data = task.get("dataset")
-        known = sets.index(data) if data in sets else len(sets)
-        return tasks.index(task["kind"]), known, place_of(result), slot_of(result["name"]), str(seed_of(result))
+        place = (list(TASKS).index(task["kind"]), data_rank(task.get("dataset")), place_of(result))
+        return (*place, look_of(result["name"]).slot, str(seed_of(result)))
 
     return sorted(results, key=weight)

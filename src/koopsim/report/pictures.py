@@ -1,9 +1,10 @@
 """Table 3: PSNR on the test pixels of sets of pictures, the published values beside ours.   paper, section 4.3"""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from koopsim.report.collect import Result
+from koopsim.config import ImageRegressionConfig
+from koopsim.report.kinds import Result, is_of, set_of
+from koopsim.report.names import rank_of, title_of
 from koopsim.report.tables import Table, difference
 
 # Paper, Table 3. The paper's pictures are others than ours: its differences between models can be compared, not its dB.
@@ -12,14 +13,6 @@ PUBLISHED = {
     "image/sim-two": {"natural": "22.24 ± 3.03", "text": "23.30 ± 2.72"},
     "image/sim-rff": {"natural": "25.19 ± 3.92", "text": "27.69 ± 1.63"},
 }
-NAMES = {
-    "image/sim-single": "SIM (single)",
-    "image/sim-two": "SIM (two)",
-    "image/sim-rff": "SIM (RFF only)",
-    "image/sim-rff:best": "SIM (RFF only) best",
-    "image/tancik": "Tancik et al.",
-}
-PAPER_SIZE = 512
 
 
 def image_table(results: Sequence[Result]) -> Table | None:
@@ -29,10 +22,9 @@ def image_table(results: Sequence[Result]) -> Table | None:
         return None
     rows = []
     for pictures in sorted({set_of(r) for r in runs}):
-        for name, title in NAMES.items():
-            group = [r for r in runs if r["name"] == name and set_of(r) == pictures]
-            if group:
-                rows.append([pictures, title, *_row(group[-1], name, pictures)])  # the last one of a set counts
+        last = {r["name"]: r for r in runs if set_of(r) == pictures}  # the last one of a set counts
+        for name in sorted(last, key=lambda name: (rank_of(name), name)):
+            rows.append([pictures, title_of(name), *_row(last[name], name, pictures)])
     head = ["pictures", "model", "PSNR dB", "paper", "diff", "n", "ms a picture-step"]
     note = (
         "PSNR in dB on test pixels, mean ± standard deviation over the n pictures of a set. Diff: ours less the "
@@ -44,14 +36,7 @@ def image_table(results: Sequence[Result]) -> Table | None:
 
 def image_runs(results: Sequence[Result]) -> list[Result]:
     """The runs of image regression that were judged on test pixels."""
-    return [r for r in results if r["name"] in NAMES and "psnr" in r.get("test", {}) and "pictures" in r["run"]["task"]]
-
-
-def set_of(result: Result) -> str:
-    """The name of the set of pictures a result is about, with their size where it is not the paper's."""
-    task = result["run"]["task"]
-    name, size = str(result.get("set") or Path(task["pictures"]).name), task.get("size", PAPER_SIZE)
-    return name if size == PAPER_SIZE else f"{name} at {size}"
+    return [r for r in results if is_of(r, ImageRegressionConfig) and "psnr" in r.get("test", {})]
 
 
 def _row(result: Result, name: str, pictures: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from koopsim.config import Run, from_dict
 from koopsim.errors import KoopsimError
 from koopsim.presets import run_of
-from koopsim.report.collect import Result
+from koopsim.report.kinds import Result, task_kind
 from koopsim.report.names import machine_of, seed_of
 from koopsim.report.tables import Table
 
@@ -101,10 +101,11 @@ def _figure(result: Result) -> str:
     figures = result.get(split)
     if not isinstance(figures, dict):
         return "-"
-    for key, form in (("psnr", "{:.2f} dB"), ("accuracy", "{:.2%}"), ("loss", "{:.2e}")):
-        if isinstance(figures.get(key), (int, float)):
-            return form.format(figures[key]) + ("" if split == "test" else " (valid)")
-    return "-"
+    judged = task_kind(result).judged
+    value = figures.get(judged.key)
+    if not isinstance(value, (int, float)):
+        return "-"
+    return judged.form.format(value) + ("" if split == "test" else " (valid)")
 
 
 def _versions(where: dict[str, Any]) -> str:

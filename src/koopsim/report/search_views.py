@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from koopsim.report.charts import Axis, Chart, Series, short
+from koopsim.report.kinds import FIGURES
 from koopsim.report.searches import SearchFound, best_so_far
 from koopsim.report.tables import Table
 
@@ -28,7 +29,7 @@ def search_table(searches: Sequence[SearchFound]) -> Table | None:
 
 
 def _shown(figure: float, metric: str) -> str:
-    return {"accuracy": f"{100 * figure:.2f} %", "psnr": f"{figure:.2f} dB"}.get(metric, f"{figure:.2e}")
+    return (FIGURES[metric].form if metric in FIGURES else "{:.3g}").format(figure)
 
 
 def search_charts(searches: Sequence[SearchFound]) -> list[tuple[Chart, Chart]]:

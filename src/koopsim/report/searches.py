@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
+from koopsim.report.kinds import FIGURES, PSNR, TASKS, subject_of
 
 SHOWN = ("batch_size", "epochs", "schedule", "weight_decay", "shift", "flip", "rotate", "zoom", "cutout", "average")
 
@@ -39,7 +40,7 @@ class SearchFound:
 
     @property
     def lower_is_better(self) -> bool:
-        return self.metric == "loss"
+        return self.metric in FIGURES and FIGURES[self.metric].lower
 
     def best(self) -> Trial | None:
         """The trial with the best figure."""
@@ -89,13 +90,13 @@ def search_of_json(data: dict[str, Any], file: Path) -> SearchFound:
         if "members" in data:
             trials = tuple(_member(member) for member in data["members"])
             subject = f"{data['name']} on {data['set']}"
-            return SearchFound(file.stem, subject, "psnr", trials, _figure(data.get("seconds")))
+            return SearchFound(file.stem, subject, PSNR.key, trials, _figure(data.get("seconds")))
         runs = [trial["run"] for trial in data["trials"]]
         if not runs:
             raise KoopsimError("a search without trials")
-        metric = "loss" if runs[0]["task"]["kind"] == "CopyMemoryConfig" else "accuracy"
+        metric = TASKS[runs[0]["task"]["kind"]].judged.key
         trials = tuple(_trial(trial, metric) for trial in data["trials"])
-        return SearchFound(file.stem, _subject(runs[0]), metric, trials, _figure(data.get("seconds")))
+        return SearchFound(file.stem, subject_of(runs[0]), metric, trials, _figure(data.get("seconds")))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise KoopsimError(f"not a search that can be shown ({error!r})") from error
 
@@ -113,19 +114,6 @@ def _member(member: dict[str, Any]) -> Trial:
     words = [f"{key} {value}" for key, value in member.items() if key not in ("learning_rate", "curve", "seed")]
     figure = member["curve"][-1][1] if member["curve"] else None
     return Trial(_rate(member["learning_rate"]), _figure(figure), ", ".join(words))
-
-
-def _subject(run: dict[str, Any]) -> str:
-    """The preset's name, told from the configuration: kept trials do not name it."""
-    task, model = run["task"], run["model"]
-    place = "copy" if task["kind"] == "CopyMemoryConfig" else str(task.get("dataset", "image"))
-    match model["kind"]:
-        case "SIMConfig":
-            return f"{place}/sim-{'two' if model.get('fourier') else 'single'}"
-        case "MonDEQConfig":
-            return f"{place}/mondeq-{'multi' if len(model['tiers']) > 1 else 'single'}"
-        case kind:
-            return f"{place}/{kind.removesuffix('Config').lower()}"
 
 
 def _rate(value: Any) -> float:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from koopsim.errors import KoopsimError
 from koopsim.report.charts import Axis, Chart, Series, short
-from koopsim.report.collect import Result
-from koopsim.report.names import kind_of, place_of, seed_of, slot_of, title_of
+from koopsim.report.kinds import Result, model_kind
+from koopsim.report.names import kind_of, look_of, place_of, seed_of, title_of
 from koopsim.report.tables import Table
 from koopsim.runs import RunDirectory, write_figure
 
@@ -45,8 +45,8 @@ def spectra(results: Sequence[Result]) -> tuple[list[RunSpectrum], list[str]]:
     found, left_out, spent = [], [], 0.0
     seen: set[tuple[str, str]] = set()
     for result in results:
-        folder, model = Path(result["path"]).parent, result["run"]["model"]
-        if model.get("kind") != "SIMConfig" or not (folder / "checkpoint.safetensors").exists():
+        folder = Path(result["path"]).parent
+        if not model_kind(result).limit or not (folder / "checkpoint.safetensors").exists():
             continue
         key = (result["name"], place_of(result))
         if key in seen:  # one seed of each is enough to see
@@ -111,7 +111,7 @@ def spectrum_charts(found: Sequence[RunSpectrum]) -> list[Chart]:
     for s in found:
         empty = Chart(s.place, ("Re λ", "Im λ"), (Axis(0),), Axis(1), "dots", plane=True)
         points = [[short(v.real), short(v.imag)] for v in s.eigenvalues]
-        series = Series(title_of(s.name), slot_of(s.name), points, f"K = {s.rank}, {s.case}")
+        series = Series(title_of(s.name), look_of(s.name).slot, points, f"K = {s.rank}, {s.case}")
         charts.setdefault(s.place, empty).series.append(series)
     return list(charts.values())
 

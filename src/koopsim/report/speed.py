@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from koopsim.report.bars import Bar, bars_html
-from koopsim.report.collect import Result, seconds_an_epoch
-from koopsim.report.names import kind_of, machine_of, place_of, slot_of, title_of
+from koopsim.report.bars import Bar, Bars
+from koopsim.report.collect import seconds_an_epoch
+from koopsim.report.kinds import Result, model_kind
+from koopsim.report.names import kind_of, look_of, machine_of, place_of, title_of
 from koopsim.report.tables import Table
 from koopsim.runs import write_figure
-
-IMPLICIT = ("DEQConfig", "MonDEQConfig")
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
             result["train_seconds"] > 0 and ":" not in result["name"]
         ):  # the paper's recipes: another one is another work
             where = (place_of(result), machine_of(result), str(result["run"].get("train_on")))
-            groups.setdefault((where, result["name"], result["run"]["model"].get("kind")), []).append(result)
+            groups.setdefault((where, result["name"], model_kind(result)), []).append(result)
     found = []
     for (where, sim, kind), own in groups.items():
         for (there, other, other_kind), theirs in groups.items():
-            if kind == "SIMConfig" and other_kind in IMPLICIT and where == there:
+            if kind.limit and other_kind.implicit and where == there:
                 pace, slow = seconds_an_epoch(own), seconds_an_epoch(theirs)
                 found.append(Ratio(where[0], sim, other, pace, slow, _setting(own), _setting(theirs)))
     return found
@@ -79,17 +78,17 @@ def speed_table(found: Sequence[Ratio]) -> Table | None:
     return Table("Training speed", head, rows, note, words=3)
 
 
-def speed_bars(found: Sequence[Ratio]) -> str:
+def speed_bars(found: Sequence[Ratio]) -> Bars:
     """The ratios as bars of the page."""
     bars = [
         Bar(
             f"{r.place}: {title_of(r.sim)} against {title_of(r.other)}", r.times, f"{r.times:.1f}×",
             f"{r.sim_seconds:.2f} s an epoch (batch {r.sim_setting}) against {r.other_seconds:.2f} s (batch "
-            f"{r.other_setting})", slot_of(r.sim),
+            f"{r.other_setting})", look_of(r.sim).slot,
         )
         for r in found
     ]  # fmt: skip
-    return bars_html("Times faster, per epoch", bars)
+    return Bars("Times faster, per epoch", bars)
 
 
 def speed_figure(found: Sequence[Ratio], folder: Path) -> list[Path]:

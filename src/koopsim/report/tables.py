@@ -4,7 +4,6 @@ The columns stand in order of weight: a narrow terminal shows the first ones, ev
 """
 
 import csv
-import html
 import io
 import re
 import statistics
@@ -52,19 +51,6 @@ class Table:
                 r"    \bottomrule", r"  \end{tabular}", r"\end{table}",
             ]
         )  # fmt: skip
-
-    def html(self) -> str:
-        """A scrollable table; numbers to the right."""
-
-        def row(cells: Sequence[str], tag: str) -> str:
-            marks = [' class="word"' if i < self.words else "" for i in range(len(cells))]
-            found = (f"<{tag}{m}>{html.escape(c)}</{tag}>" for m, c in zip(marks, cells, strict=True))
-            return f"<tr>{''.join(found)}</tr>"
-
-        body = "\n".join(row(cells, "td") for cells in self.rows)
-        note = f'<p class="note">{html.escape(self.note)}</p>' if self.note else ""
-        inner = f"<table>\n<thead>{row(self.head, 'th')}</thead>\n<tbody>\n{body}\n</tbody></table>"
-        return f'<div class="wide" tabindex="0">{inner}</div>{note}'
 
 
 def spread(values: Sequence[float], form: str) -> str:

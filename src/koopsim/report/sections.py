@@ -1,0 +1,121 @@
+"""What the page says, section by section: the paper's tables in its order, then what stands behind them."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from koopsim.report.collect import Findings, Measurement
+from koopsim.report.compare import SMALL, Comparison, sliders
+from koopsim.report.curves import curve_charts
+from koopsim.report.kinds import Figure, task_kind
+from koopsim.report.names import machine_of, place_of, title_of
+from koopsim.report.page import Card, Filed, Part, Section, page
+from koopsim.report.search_views import search_charts
+from koopsim.report.spectra import RunSpectrum, spectrum_charts
+from koopsim.report.speed import Ratio, speed_bars
+from koopsim.report.tables import Table
+
+PAPER = {
+    "table1": "Table 1: copy memory", "table2": "Table 2: image classification", "table3": "Table 3: image regression",
+}  # fmt: skip
+MOST_CARDS = 8
+SLIDE = (
+    "Drag across a picture: the truth on the left, the model on the right. Of pictures wider than "
+    f"{SMALL} pixels only the test pixels are shown, which no model has seen."
+)
+POINT = "Point at a curve for its figures; click a name to hide or show it. Each line is a run."
+PLANES = "The eigenvalues of U V that need not vanish. Were it a projector, all would be 1. Dashed: the unit circle."
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a report says, before it is written anywhere."""
+
+    found: Findings
+    faster: list[Ratio]
+    planes: list[RunSpectrum]
+    pairs: list[Comparison]
+    tables: dict[str, Table]
+    left_out: list[str]
+
+    def page(self) -> str:
+        """index.html"""
+        return page(self.sections(), cards(self.found, self.faster), _summary(self.found))
+
+    def sections(self) -> list[Section]:
+        """Those that have something to show."""
+        given = [Section(name, title, self._table(name)) for name, title in PAPER.items()]
+        curves, left = curve_charts(self.found.runs), self.left_out
+        charts = [chart for pair in search_charts(self.found.searches) for chart in pair]
+        given += [
+            Section("pictures", "Pictures", _pictures(self.pairs) if self.pairs else []),
+            Section("curves", "Learning curves", [Part("words", POINT), Part("charts", curves)] if curves else []),
+            Section("speed", "Training speed", self._speed() if self.faster else []),
+            Section("spectra", "Spectra", self._spectra() if self.planes else []),
+            Section("searches", "Searches", [*self._table("searches"), Part("charts", charts)] if charts else
+                    self._table("searches")),
+            Section("measurements", "Measurements", [Part("folded", folded(m)) for m in self.found.measurements]),
+            Section("runs", "Every run", self._table("runs")),
+            Section("left-out", "Left out",
+                    [Part("words", "What could not be read or shown, and why."), Part("lines", left)] if left else []),
+        ]  # fmt: skip
+        return [section for section in given if section.parts]
+
+    def _table(self, name: str) -> list[Part]:
+        return [Part("filed", Filed(self.tables[name], name))] if name in self.tables else []
+
+    def _speed(self) -> list[Part]:
+        return [Part("bars", speed_bars(self.faster)), *self._table("speed")]
+
+    def _spectra(self) -> list[Part]:
+        return [Part("words", PLANES), Part("planes", spectrum_charts(self.planes)), *self._table("spectra")]
+
+
+def _pictures(pairs: Sequence[Comparison]) -> list[Part]:
+    shown, missing = sliders(pairs)
+    more = [Part("note", f"{missing} more are not shown, to keep this page small.")] if missing else []
+    return [Part("words", SLIDE), Part("sliders", shown), *more]
+
+
+def folded(measurement: Measurement) -> Table:
+    """A benchmark's rows as they are; a whole configuration among their values is for the file."""
+    keys = dict.fromkeys(key for row in measurement.rows for key in row)
+    head = [key for key in keys if not any(isinstance(row.get(key), (dict, list)) for row in measurement.rows)]
+    rows = [[_plain(row.get(key)) for key in head] for row in measurement.rows]
+    where = measurement.environment
+    note = f"{where.get('command') or 'command unknown'}, at {where.get('commit') or 'an unknown commit'}"
+    return Table(measurement.name, [key.replace("_", " ") for key in head], rows, note)
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _summary(found: Findings) -> str:
+    machines = sorted({machine_of(r) for r in found.runs})
+    return found.counts() + (f", on {' and '.join(machines)}" if machines else "") + "."
+
+
+def cards(found: Findings, faster: Sequence[Ratio]) -> list[Card]:
+    """The best ratio against each implicit model, and the best mean over seeds of each data set."""
+    made = []
+    for other in dict.fromkeys(r.other for r in faster):
+        best = max((r for r in faster if r.other == other), key=lambda r: r.times)
+        said = f"faster an epoch: {title_of(best.sim)} against {title_of(other)}, {best.place}"
+        made.append(Card(f"{best.times:.1f}×", said))
+    places: dict[tuple[str, Figure], dict[str, list[float]]] = {}
+    for run in found.runs:
+        if "test" in run:
+            judged = task_kind(run).judged
+            seeds = places.setdefault((place_of(run), judged), {}).setdefault(run["name"], [])
+            seeds.append(run["test"][judged.key])
+    for (place, judged), models in places.items():
+        means = {name: statistics.mean(values) for name, values in models.items()}
+        best = judged.best(means)
+        made.append(Card(judged.short.format(means[best]), f"test {judged.title}, {place}: {title_of(best)}"))
+    return made[:MOST_CARDS]
