@@ -52,7 +52,7 @@ def main() -> None:
         if arguments.out:
             write_json(arguments.out, found)
             if findings.curves:
-                bench.draw(findings.curves, findings.machine.name, arguments.out.with_name("growth.png"))
+                bench.draw_growth(findings.curves, findings.machine.name, arguments.out.with_name("growth.png"))
 
 
 if __name__ == "__main__":

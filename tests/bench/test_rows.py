@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from koopsim import bench
-from koopsim.bench.growth import draw, exponent
-from koopsim.bench.inference import settled
+from koopsim.bench.growth import draw_growth, exponent
+from koopsim.bench.inference import settled_inverse
 from koopsim.bench.machine import Machine
 from koopsim.bench.peers import TorchDEQ, solver_stepping
 from koopsim.bench.result import Comparison, Curve, Side
@@ -92,7 +92,7 @@ def test_curves_are_drawn(findings, tmp_path):
     for curve in findings.curves:
         assert all(len(line) == len(curve.points) for line in [*curve.seconds.values(), curve.floors])
     missing = Curve("T", "made", (1, 2, 4), {"a": (1.0, 2.0, None)}, (0.1, 0.2, 0.3))
-    file = draw([*findings.curves, missing], "a machine", tmp_path / "growth.png")
+    file = draw_growth([*findings.curves, missing], "a machine", tmp_path / "growth.png")
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
@@ -127,7 +127,7 @@ def test_the_weights_do_not_move_while_steps_are_measured():
 
 
 def test_a_settled_mondeq_gives_the_same_answers():
-    plain, quick = load("mnist/mondeq-single"), settled(load("mnist/mondeq-single"))
+    plain, quick = load("mnist/mondeq-single"), settled_inverse(load("mnist/mondeq-single"))
     x = torch.randn(2, 1, 28, 28)
     with torch.no_grad():
         torch.testing.assert_close(quick(x), plain(x))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from koopsim.bench import limit
 from koopsim.bench.limit import Demand, Floor, floor_of, folded_demand, train_demand
-from koopsim.bench.machine import Machine, machine_of, measured_bandwidth, measured_flops
+from koopsim.bench.machine import Machine, measured_bandwidth, measured_flops, measured_machine
 from koopsim.bench.timing import measure
 from koopsim.config import DEQConfig, FourierConfig, IdentityConfig, MLPConfig, SIMConfig, TCNConfig, VGGConfig
 from koopsim.models import build
@@ -140,7 +140,7 @@ def test_no_product_is_faster_than_the_machine_was_measured_to_be():
 
 
 def test_this_machine_is_described():
-    machine = machine_of(CPU, seconds=0.02)
+    machine = measured_machine(CPU, seconds=0.02)
     assert machine.source == "measured"
     assert machine.threads == torch.get_num_threads()
     assert set(machine.flops) == {"float32", "tf32", "bf16"}

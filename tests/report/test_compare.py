@@ -15,7 +15,7 @@ from koopsim.pictures import picture_set
 from koopsim.report import compare as room
 from koopsim.report import find
 from koopsim.report.compare import comparisons, data_uri, shown_pixels, sliders
-from koopsim.report.page import Part, part_html
+from koopsim.report.page import Piece, piece_html
 from koopsim.tasks.image_regression import ImageRegression
 from koopsim.train import load
 
@@ -97,7 +97,7 @@ def test_pictures_stay_within_their_room(run, monkeypatch):
     found, _ = comparisons(find([run]).runs)
     whole, missing = sliders(found)
     assert missing == 0
-    assert part_html(Part("sliders", whole)).count('type="range"') == len(found) == 2
+    assert piece_html(Piece("sliders", whole)).count('type="range"') == len(found) == 2
     monkeypatch.setattr(room, "BYTES", sum(len(s.truth) + len(s.models[0].drawing) for s in whole) - 1)
     cut, missing = sliders(found)
     assert missing == 1

@@ -11,7 +11,7 @@ import koopsim.config as config
 from koopsim.presets import PRESETS
 from koopsim.report.kinds import FIGURES, MODELS, TASKS, model_kind, subject_of, task_kind
 from koopsim.report.names import LOOKS, in_order, kind_of
-from koopsim.report.page import Card, Part, Section, page
+from koopsim.report.page import Card, Piece, Section, page
 
 ROOM = Path(config.__file__).parent / "report"
 CLASSES = {name for name in dir(config) if name.endswith("Config")}
@@ -64,6 +64,6 @@ def test_the_papers_order():
 
 def test_the_page_escapes_what_it_is_given():
     bad = "<script>alert('x')</script>&"
-    made_page = page([Section("a", bad, [Part("words", bad), Part("lines", [bad])])], [Card(bad, bad)], bad)
+    made_page = page([Section("a", bad, [Piece("words", bad), Piece("lines", [bad])])], [Card(bad, bad)], bad)
     assert "<script>alert" not in made_page
     assert made_page.count("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;") == 7

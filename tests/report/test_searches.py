@@ -8,7 +8,7 @@ from made_runs import made_search
 from koopsim.cli import main
 from koopsim.report.collect import find
 from koopsim.report.search_views import search_charts, search_table
-from koopsim.report.searches import SearchFound, Trial, best_so_far
+from koopsim.report.searches import SearchFound, TrialFound, running_best
 
 
 def found_of(tmp_path, data, name="search.kept.json"):
@@ -24,7 +24,7 @@ def test_a_kept_search_is_read(tmp_path):
     best = search.best()
     assert best is not None
     assert best.learning_rate == 2e-3
-    assert best_so_far(search) == [0.3, 0.1, 0.1, 0.1]
+    assert running_best(search) == [0.3, 0.1, 0.1, 0.1]
     assert "batch size 1" in best.settings
     table = search_table([search])
     assert table is not None
@@ -43,19 +43,19 @@ def test_higher_accuracy_is_better_and_the_last_line_of_a_curve_counts(tmp_path)
     }
     search = found_of(tmp_path, data)
     assert search.subject == "mnist/mondeq-multi"
-    assert best_so_far(search) == [0.5, 0.7, 0.7]
+    assert running_best(search) == [0.5, 0.7, 0.7]
 
 
 def test_a_search_for_each_picture_is_read(tmp_path):
     members = [{"picture": "a", "learning_rate": 1e-3, "M": 32, "curve": [[100, 20.0], [200, 22.0]]}]
     search = found_of(tmp_path, {"name": "image/sim-rff", "set": "text16", "trials": 4, "members": members})
     assert search.subject == "image/sim-rff on text16"
-    assert search.trials == (Trial(1e-3, 22.0, "picture a, M 32"),)
+    assert search.trials == (TrialFound(1e-3, 22.0, "picture a, M 32"),)
 
 
 def test_searches_for_the_same_thing_share_their_charts(tmp_path):
-    one = SearchFound("a", "copy/deq", "loss", (Trial(1e-3, 0.1, ""),), None)
-    two = SearchFound("b", "copy/deq", "loss", (Trial(1e-3, 0.2, ""),), None)
+    one = SearchFound("a", "copy/deq", "loss", (TrialFound(1e-3, 0.1, ""),), None)
+    two = SearchFound("b", "copy/deq", "loss", (TrialFound(1e-3, 0.2, ""),), None)
     ((steps, _),) = search_charts([two, one])
     assert [s.name for s in steps.series] == ["a", "b"]
     assert steps.series[0].slot != steps.series[1].slot
@@ -63,8 +63,8 @@ def test_searches_for_the_same_thing_share_their_charts(tmp_path):
 
 @given(st.lists(st.one_of(st.none(), st.floats(-1e6, 1e6)), max_size=8), st.sampled_from(["loss", "accuracy"]))
 def test_the_best_so_far_never_gets_worse_and_ends_at_the_best(figures, metric):
-    search = SearchFound("a", "b", metric, tuple(Trial(1.0, f, "") for f in figures), None)
-    so_far, best = best_so_far(search), search.best()
+    search = SearchFound("a", "b", metric, tuple(TrialFound(1.0, f, "") for f in figures), None)
+    so_far, best = running_best(search), search.best()
     known = [f for f in so_far if f is not None]
     assert known == sorted(known, reverse=metric == "loss")
     assert (so_far[-1] if so_far else None) == (best.figure if best else None)

@@ -1,6 +1,6 @@
 from made_runs import made
 
-from koopsim.report.page import Part, part_html
+from koopsim.report.page import Piece, piece_html
 from koopsim.report.speed import ratios, speed_bars, speed_table
 
 
@@ -13,7 +13,7 @@ def test_the_ratio_is_of_seconds_an_epoch():
     table = speed_table([ratio])
     assert table is not None
     assert table.rows[0][:6] == ["Copy memory, T = 500", "SIM (single)", "DEQ", "15.0×", "2.00", "30.00"]
-    assert "15.0×" in part_html(Part("bars", speed_bars([ratio])))
+    assert "15.0×" in piece_html(Piece("bars", speed_bars([ratio])))
 
 
 def test_the_fastest_seed_counts():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koopsim.report.page import Part, part_html
+from koopsim.report.page import Piece, piece_html
 from koopsim.report.tables import Table, difference, spread
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=12)
@@ -67,7 +67,7 @@ def test_no_cell_is_lost_in_any_form(table):
     cells = [list(row) for row in (table.head, *table.rows)]
     assert list(csv.reader(io.StringIO(table.csv(), newline=""))) == cells
     parser = Cells()
-    parser.feed(part_html(Part("table", table)))
+    parser.feed(piece_html(Piece("table", table)))
     assert parser.rows == cells
     lines = table.markdown().split("\n")
     assert len(lines) == len(cells) + 1

@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager
 
 import torch
 
-from koopsim.bench.growth import draw, growth_curves
+from koopsim.bench.growth import draw_growth, growth_curves
 from koopsim.bench.inference import fuse_rows, inference_rows
-from koopsim.bench.machine import machine_of
+from koopsim.bench.machine import measured_machine
 from koopsim.bench.peers import edmd_rows, solver_rows
-from koopsim.bench.result import Comparison, Curve, Findings, Side
+from koopsim.bench.result import BenchFindings, Comparison, Curve, Side
 from koopsim.bench.setting import Setting, Sizes, sizes_for
 from koopsim.bench.stacks import picture_rows, stack_rows
 from koopsim.bench.training import capture_rows, train_rows
@@ -43,16 +43,16 @@ def run(
     precision: str = "float32",
     listen: Callable[[str], None] = lambda row: None,
     sizes: Sizes | None = None,
-) -> Findings:
+) -> BenchFindings:
     """The comparisons of these rows, or of all; `listen` hears which one begins."""
     device = torch.device(device)
     every = [*ROWS, GROWTH]
     for row in rows:
         if row not in every:
             raise KoopsimError(f"There is no row {row!r}." + did_you_mean(row, every))
-    machine = machine_of(device)
+    machine = measured_machine(device)
     setting = Setting(device, machine, sizes or sizes_for(device, quick), precision)
-    findings = Findings(machine, precision)
+    findings = BenchFindings(machine, precision)
     for row in [row for row in every if row in rows or not rows]:
         if row == "capture" and device.type != "cuda":
             findings.skipped[row] = "a step is captured on CUDA only"
@@ -76,4 +76,16 @@ def _undisturbed() -> AbstractContextManager:
     return warnings.catch_warnings(action="ignore")
 
 
-__all__ = ["GROWTH", "ROWS", "Comparison", "Curve", "Findings", "Setting", "Side", "Sizes", "draw", "run", "sizes_for"]
+__all__ = [
+    "GROWTH",
+    "ROWS",
+    "BenchFindings",
+    "Comparison",
+    "Curve",
+    "Setting",
+    "Side",
+    "Sizes",
+    "draw_growth",
+    "run",
+    "sizes_for",
+]

@@ -80,16 +80,16 @@ def over_trials(setting: Setting) -> Curve:
 
 
 def by_member(counts: Sequence[int], maker: Callable[[int], Maker], setting: Setting) -> tuple[float | None, ...]:
-    times = [alone(maker(count), setting, steps_of(setting)) for count in counts]
+    times = [seconds_alone(maker(count), setting, steps_of(setting)) for count in counts]
     return tuple(None if t is None else t / count for t, count in zip(times, counts, strict=True))
 
 
 def stepped(stepping: Stepping, setting: Setting) -> float | None:
     """Seconds a step of its trainer."""
-    return alone(stepping.maker(setting, setting.capture), setting, stepping.steps)
+    return seconds_alone(stepping.maker(setting, setting.capture), setting, stepping.steps)
 
 
-def alone(maker: Maker, setting: Setting, steps: int) -> float | None:
+def seconds_alone(maker: Maker, setting: Setting, steps: int) -> float | None:
     """Seconds a step of a work of so many; None where it does not fit into memory."""
     try:
         return measure({"": maker}, setting.device, 3, {"": steps})[""].seconds
@@ -107,7 +107,7 @@ def exponent(points: Sequence[int], seconds: Sequence[float | None]) -> float | 
     return (y1 - y0) / (x1 - x0)
 
 
-def draw(curves: Sequence[Curve], title: str, file: Path) -> Path:
+def draw_growth(curves: Sequence[Curve], title: str, file: Path) -> Path:
     """The curves side by side on logarithmic axes, floors dotted, as a PNG."""
     from matplotlib.figure import Figure
 

@@ -43,7 +43,7 @@ def inputs_for(name: str, batch: int, setting: Setting) -> tuple[Tensor, str]:
     return torch.randn(batch, *image_of(name), device=setting.device), name.split("/")[0]
 
 
-def groups(setting: Setting) -> list[tuple[list[str], bool]]:
+def model_groups(setting: Setting) -> list[tuple[list[str], bool]]:
     """Models on the same data, and whether the zoo has trained weights for all of them."""
     found = [["copy/sim-single", "copy/sim-two", "copy/deq"]]
     kinds = ("sim-single", "sim-two", "mondeq-single", "mondeq-multi")
@@ -52,7 +52,7 @@ def groups(setting: Setting) -> list[tuple[list[str], bool]]:
 
 
 @torch.no_grad()
-def settled(model: nn.Module) -> nn.Module:
+def settled_inverse(model: nn.Module) -> nn.Module:
     """A monDEQ with its operator and the inverse computed once, as one would deploy it; others as they are."""
     if isinstance(model, MonDEQ):
         W = model.operator.linear()
@@ -64,8 +64,8 @@ def settled(model: nn.Module) -> nn.Module:
 def inference_rows(setting: Setting) -> list[Comparison]:
     """Plain eval, as `koopsim.load` gives the models; what a monDEQ needs only once is not counted."""
     found = []
-    for names, trained in groups(setting):
-        models = {name: settled(model_of(name, setting.device, trained).eval()) for name in names}
+    for names, trained in model_groups(setting):
+        models = {name: settled_inverse(model_of(name, setting.device, trained).eval()) for name in names}
         for batch in (1, setting.sizes.large_batch):
             x, data = inputs_for(names[0], batch, setting)
             with in_precision(setting.precision):
@@ -82,7 +82,7 @@ def inference_rows(setting: Setting) -> list[Comparison]:
 def fuse_rows(setting: Setting) -> list[Comparison]:
     """Fused against plain; on CUDA also captured with padded channels, the form to deploy."""
     found = []
-    for name in [name for names, _ in groups(setting) for name in names if "/sim" in name]:
+    for name in [name for names, _ in model_groups(setting) for name in names if "/sim" in name]:
         plain = model_of(name, setting.device).eval()
         assert isinstance(plain, SIM)
         fused = fuse(plain)

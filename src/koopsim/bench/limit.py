@@ -29,7 +29,7 @@ LAYERS = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, CausalConv, LimitOperator)
 PARAMETER_BYTES = 8 * 4
 SOLVED = 32  # samples that a model with a solver is run on to be counted
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def floor_of(demand: Demand, machine: Machine, precision: str = "float32") -> Fl
     return Floor(demand.flops / machine.flops[precision], demand.bytes(precision) / machine.bandwidth)
 
 
-def train_demand(model: nn.Module, loss: Loss, x: Tensor, y: Tensor) -> Demand:
+def train_demand(model: nn.Module, loss: LossFunction, x: Tensor, y: Tensor) -> Demand:
     """What one training step of `model` on a batch demands, counted on a CPU, whose operations are all seen.
 
     A SIM's demand is a constant and so much a sample, so two small batches tell it exactly. A model with a solver is

@@ -35,7 +35,7 @@ class Machine:
     environment: dict = field(default_factory=dict, repr=False)
 
 
-def machine_of(device: torch.device, seconds: float = 0.3) -> Machine:
+def measured_machine(device: torch.device, seconds: float = 0.3) -> Machine:
     """The machine of a device. One that no table knows is measured, for `seconds` each."""
     where = environment()
     if device.type == "cuda":

@@ -67,7 +67,7 @@ class Curve:
 
 
 @dataclass
-class Findings:
+class BenchFindings:
     """All of a run of `koopsim bench`."""
 
     machine: Machine

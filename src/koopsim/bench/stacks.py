@@ -26,7 +26,7 @@ TRIAL, PICTURE = "copy/sim-single", "image/sim-rff"
 BATCH = 1
 
 
-def trial_run(setting: Setting) -> Run:
+def stacked_run(setting: Setting) -> Run:
     """The run whose trials are stacked, with as many batches as a turn has steps."""
     run = replace(run_of(TRIAL), train_on="train", precision=setting.precision)
     task = CopyMemoryConfig(horizon=setting.sizes.horizon, train=BATCH * steps_of(setting), valid=1, test=1)
@@ -37,7 +37,7 @@ def stack_maker(setting: Setting, trials: int) -> Maker:
     """Builds a work of `steps_of` steps of a stack of trials."""
 
     def make() -> Work:
-        run = trial_run(setting)
+        run = stacked_run(setting)
         assert isinstance(run.task, CopyMemoryConfig)
         task, steps = CopyMemory(run.task, setting.device), steps_of(setting)
         runs = [replace(run, seed=seed) for seed in range(trials)]

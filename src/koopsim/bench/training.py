@@ -95,7 +95,7 @@ def train_rows(setting: Setting) -> list[Comparison]:
         names = ("copy/sim-single", "copy/sim-two", "copy/deq")
         sides = {n: copy_stepping(model_of(n, setting.device), setting, batch, sizes.horizon) for n in names}
         work = f"train step, copy memory T={sizes.horizon}, batch {batch}"
-        found += compared("train", work, sides, setting)
+        found += compared_steps("train", work, sides, setting)
     for dataset in sizes.image_sets:
         names = [f"{dataset}/{kind}" for kind in ("sim-single", "sim-two", "mondeq-single", "mondeq-multi")]
         trained = all(n in zoo.cards() for n in names)
@@ -103,11 +103,11 @@ def train_rows(setting: Setting) -> list[Comparison]:
             n: image_stepping(model_of(n, setting.device, trained), setting, sizes.image_batch, image_of(n))
             for n in names
         }
-        found += compared("train", f"train step, {dataset}, batch {sizes.image_batch}", sides, setting)
+        found += compared_steps("train", f"train step, {dataset}, batch {sizes.image_batch}", sides, setting)
     return found
 
 
-def compared(row: str, work: str, steppings: dict[str, Stepping], setting: Setting) -> list[Comparison]:
+def compared_steps(row: str, work: str, steppings: dict[str, Stepping], setting: Setting) -> list[Comparison]:
     """Every SIM against every model with a solver, all measured in turns."""
     with in_precision(setting.precision):
         makers = {name: s.maker(setting, setting.capture) for name, s in steppings.items()}

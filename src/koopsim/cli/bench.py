@@ -51,11 +51,11 @@ def main(argv: list[str]) -> int:
     if arguments.out is not None:
         write_json(arguments.out / "bench.json", findings.as_dict())
         if findings.curves:
-            bench.draw(findings.curves, findings.machine.name, arguments.out / "growth.png")
+            bench.draw_growth(findings.curves, findings.machine.name, arguments.out / "growth.png")
     if arguments.json:
         print(json.dumps(findings.as_dict(), indent=2))
         return 0
-    show(findings)
+    show_findings(findings)
     if arguments.out is not None:
         print(f"written to {arguments.out}/")
     return 0
@@ -65,7 +65,7 @@ def _say(row: str) -> None:
     print(f"koopsim bench: {row}", file=sys.stderr, flush=True)
 
 
-def show(findings) -> None:
+def show_findings(findings) -> None:
     """The comparisons, the floors and the curves as tables."""
     from rich.console import Console
 

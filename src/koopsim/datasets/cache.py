@@ -13,7 +13,7 @@ from typing import Any
 
 from koopsim.errors import KoopsimError
 
-Listener = Callable[[dict[str, Any]], None]  # hears of downloads as they go; the room itself prints nothing
+DownloadListener = Callable[[dict[str, Any]], None]  # hears of downloads as they go; the room itself prints nothing
 
 
 def silence(event: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ def data_folder(root: Path | str | None = None) -> Path:
 
 
 @contextmanager
-def only_one(folder: Path, listen: Listener = silence) -> Iterator[None]:
+def only_one(folder: Path, listen: DownloadListener = silence) -> Iterator[None]:
     """Hold `folder` alone: a second process waits. The lock of a process that died is free at once."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

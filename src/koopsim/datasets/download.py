@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
-from koopsim.datasets.cache import Listener, silence
+from koopsim.datasets.cache import DownloadListener, silence
 from koopsim.errors import KoopsimError
 
 _CHUNK = 2**16
@@ -47,7 +47,7 @@ def download(
     target: Path,
     md5: str,
     size: int,
-    listen: Listener = silence,
+    listen: DownloadListener = silence,
     patience: Patience | None = None,
 ) -> None:
     """Bring `target`, whose md5 is known, from the first of `urls` that works. `size` need not be exact."""
@@ -88,7 +88,7 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _fetch(url: str, part: Path, limit: int, timeout: float, listen: Listener) -> None:
+def _fetch(url: str, part: Path, limit: int, timeout: float, listen: DownloadListener) -> None:
     """Go on with `part` where it ends; returns when the server has nothing more to send."""
     answer = _ask(url, _size(part), timeout)
     if answer is None:

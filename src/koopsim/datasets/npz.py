@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from koopsim.datasets.images import Images, Split, stratified_split
+from koopsim.datasets.images import Images, Labelled, stratified_split
 from koopsim.errors import KoopsimError
 
 SHARE = 0.2  # of the pictures go to the test set where the user made none
@@ -47,7 +47,7 @@ def split_in_two(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ..
             "a training and a test set need one each."
         )
     train, test = stratified_split(y, round(SHARE * len(y)), seed=0)
-    parts: list[Split] = [(x[index], y[index]) for index in (train, test)]
+    parts: list[Labelled] = [(x[index], y[index]) for index in (train, test)]
     return Images(name, parts[0], parts[1], classes)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from koopsim.errors import KoopsimError
 from koopsim.report.classification import classification_table, learning_curves
 from koopsim.report.collect import Findings
-from koopsim.report.compare import Comparison, comparisons
+from koopsim.report.compare import SideBySide, comparisons
 from koopsim.report.copy_memory import copy_memory_table, figure3
 from koopsim.report.names import in_order
 from koopsim.report.pictures import image_table
@@ -61,7 +61,7 @@ def build_report(found: Findings, out: Path) -> Report:
     return Report([*(out / name for name in texts), *figures], content.tables, content.left_out)
 
 
-def _figure4(pairs: list[Comparison], out: Path) -> list[Path]:
+def _figure4(pairs: list[SideBySide], out: Path) -> list[Path]:
     """Figure 4: truth and models side by side, of the pictures that all models drew."""
     from koopsim.pictures.figures import figure4
 

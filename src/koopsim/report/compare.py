@@ -33,7 +33,7 @@ Truths = dict[ImageRegressionConfig, PictureSet]
 
 
 @dataclass
-class Comparison:
+class SideBySide:
     """A picture, and what each model made of it, with its PSNR where it is known."""
 
     pictures: str
@@ -42,9 +42,9 @@ class Comparison:
     models: dict[str, tuple[Shown, float | None]] = field(default_factory=dict)
 
 
-def comparisons(results: Sequence[Result]) -> tuple[list[Comparison], list[str]]:
+def comparisons(results: Sequence[Result]) -> tuple[list[SideBySide], list[str]]:
     """(pictures with at least one model's drawing, what was left out and why)."""
-    found: dict[tuple[str, str], Comparison] = {}
+    found: dict[tuple[str, str], SideBySide] = {}
     truths: Truths = {}
     left_out, began = [], time.process_time()
     for result in image_runs(results):
@@ -57,7 +57,7 @@ def comparisons(results: Sequence[Result]) -> tuple[list[Comparison], list[str]]
     return [c for c in found.values() if c.models], left_out
 
 
-def _add(result: Result, found: dict[tuple[str, str], Comparison], truths: Truths) -> None:
+def _add(result: Result, found: dict[tuple[str, str], SideBySide], truths: Truths) -> None:
     """Put what a run drew beside the truth; sets of pictures that were read are kept in `truths`."""
     path = Path(result["path"])
     weights = path.name == "result.json" and (path.parent / "checkpoint.safetensors").exists()
@@ -75,7 +75,7 @@ def _add(result: Result, found: dict[tuple[str, str], Comparison], truths: Truth
     for name, values in list(drawn.items())[:PICTURES]:
         key = (set_of(result), name)
         if key not in found:
-            found[key] = Comparison(*key, shown_pixels(_truth(kept.get(name), name, run.task, truths)))
+            found[key] = SideBySide(*key, shown_pixels(_truth(kept.get(name), name, run.task, truths)))
         psnr = result["test"].get(f"psnr/{name}")
         found[key].models[title_of(result["name"])] = (shown_pixels(values) if kept else values, psnr)
 
@@ -136,7 +136,7 @@ class Slider:
     models: Sequence[Drawn]
 
 
-def sliders(comparisons: Sequence[Comparison]) -> tuple[list[Slider], int]:
+def sliders(comparisons: Sequence[SideBySide]) -> tuple[list[Slider], int]:
     """(the pictures that there is room for, how many there was none for)."""
     found, room = [], BYTES
     for comparison in comparisons:
@@ -148,7 +148,7 @@ def sliders(comparisons: Sequence[Comparison]) -> tuple[list[Slider], int]:
     return found, len(comparisons) - len(found)
 
 
-def _slider(comparison: Comparison) -> Slider:
+def _slider(comparison: SideBySide) -> Slider:
     models = []
     for title, (values, psnr) in sorted(comparison.models.items(), key=lambda m: -(m[1][1] or 0)):
         shown = f"{title}, {psnr:.1f} dB" if isinstance(psnr, (int, float)) else title

@@ -45,7 +45,7 @@ FIGURES = {figure.key: figure for figure in (PSNR, ACCURACY, LOSS)}
 
 
 @dataclass(frozen=True)
-class Curve:
+class CurveKind:
     """What a learning curve shows: an entry of the lines of metrics."""
 
     key: str
@@ -60,7 +60,7 @@ class TaskKind:
     judged: Figure
     needs: tuple[str, ...]  # figures of the test that its table shows
     setting: tuple[str, type]  # the entry of the task's configuration that names its data
-    curve: Curve
+    curve: CurveKind
     place: Callable[[Result], str]  # the data that a run learnt
     preset: Callable[[dict[str, Any]], str]  # the first half of its presets' names, from the task's configuration
     a_picture_each: bool = False  # a network for every picture of a set
@@ -83,7 +83,7 @@ def _images_of(result: Result) -> str:
     return data_title(task["dataset"]) + (f", {task['train']} images" if task.get("train") else "")
 
 
-_LOSSES = Curve("train_loss", "training loss", log=True)
+_LOSSES = CurveKind("train_loss", "training loss", log=True)
 TASKS = {
     config.__name__: kind
     for config, kind in (  # in the paper's order
@@ -104,7 +104,7 @@ TASKS = {
             ImageRegressionConfig,
             TaskKind(
                 PSNR, ("psnr", "psnr_std"), ("pictures", str),
-                Curve("train_psnr", "PSNR of training pixels, dB", log=False),
+                CurveKind("train_psnr", "PSNR of training pixels, dB", log=False),
                 lambda result: f"Pictures: {set_of(result)}", lambda task: "image", a_picture_each=True,
             ),
         ),

@@ -2,7 +2,7 @@
 
     sections of tables, charts and pictures -> templates/page.html -> index.html
 
-What a part looks like is a macro of templates/parts.html. The templates escape what they are given.
+What a piece looks like is a macro of templates/pieces.html. The templates escape what they are given.
 """
 
 import functools
@@ -15,14 +15,14 @@ from koopsim.report.tables import Table
 
 HERE = Path(__file__).parent
 
-Kind = Literal["words", "note", "lines", "table", "filed", "charts", "planes", "bars", "sliders", "folded"]
+PieceKind = Literal["words", "note", "lines", "table", "filed", "charts", "planes", "bars", "sliders", "folded"]
 
 
 @dataclass(frozen=True)
-class Part:
+class Piece:
     """Something that a section shows: the macro that draws it, and what it is."""
 
-    kind: Kind
+    kind: PieceKind
     of: Any
 
 
@@ -40,7 +40,7 @@ class Section:
 
     name: str  # its anchor
     title: str
-    parts: Sequence[Part]
+    pieces: Sequence[Piece]
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ def page(sections: Sequence[Section], cards: Sequence[Card], summary: str) -> st
     return template.render(sections=sections, cards=cards, summary=summary, style=style, script=script)
 
 
-def part_html(part: Part) -> str:
-    """One part by itself."""
-    return str(getattr(_templates().get_template("parts.html").module, part.kind)(part.of))
+def piece_html(piece: Piece) -> str:
+    """One piece by itself."""
+    return str(getattr(_templates().get_template("pieces.html").module, piece.kind)(piece.of))
 
 
 @functools.cache

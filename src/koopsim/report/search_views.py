@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from koopsim.report.charts import Axis, Chart, Series, short
 from koopsim.report.kinds import FIGURES
-from koopsim.report.searches import SearchFound, best_so_far
+from koopsim.report.searches import SearchFound, running_best
 from koopsim.report.tables import Table
 
 
@@ -44,7 +44,7 @@ def search_charts(searches: Sequence[SearchFound]) -> list[tuple[Chart, Chart]]:
         pair = pairs.setdefault(search.subject, (best, rates))
         slot = 4 + len(pair[0].series) % 5
         known = [t for t in search.trials if t.figure is not None]
-        steps = [(i + 1, y) for i, y in enumerate(best_so_far(search)) if y is not None]
+        steps = [(i + 1, y) for i, y in enumerate(running_best(search)) if y is not None]
         pair[0].series.append(Series(search.name, slot, [[float(i), short(y)] for i, y in steps]))
         points = [[short(t.learning_rate), short(t.figure or 0.0)] for t in known]
         pair[1].series.append(Series(search.name, slot, points, texts=[t.settings for t in known]))

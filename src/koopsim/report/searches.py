@@ -19,7 +19,7 @@ SHOWN = ("batch_size", "epochs", "schedule", "weight_decay", "shift", "flip", "r
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialFound:
     """One trial: its learning rate, its last validation figure (None: it failed), and its other settings in words."""
 
     learning_rate: float
@@ -34,7 +34,7 @@ class SearchFound:
     name: str  # of the file or folder
     subject: str  # "cifar10/sim-single": what was searched for
     metric: str  # loss, accuracy or psnr
-    trials: tuple[Trial, ...]
+    trials: tuple[TrialFound, ...]
     seconds: float | None
     doubts: tuple[str, ...] = ()  # what the search said of its own answer
 
@@ -42,14 +42,14 @@ class SearchFound:
     def lower_is_better(self) -> bool:
         return self.metric in FIGURES and FIGURES[self.metric].lower
 
-    def best(self) -> Trial | None:
+    def best(self) -> TrialFound | None:
         """The trial with the best figure."""
         known = [t for t in self.trials if t.figure is not None]
         sign = 1 if self.lower_is_better else -1
         return min(known, key=lambda t: sign * (t.figure or 0.0), default=None)
 
 
-def best_so_far(search: SearchFound) -> list[float | None]:
+def running_best(search: SearchFound) -> list[float | None]:
     """The best figure among the first i trials, for each i."""
     better, best, found = min if search.lower_is_better else max, None, []
     for trial in search.trials:
@@ -75,7 +75,7 @@ def search_of_directory(folder: Path) -> SearchFound:
             rate = values.pop("learning_rate", asked["run"]["recipe"]["learning_rate"])
             lost = row["status"] in ("diverged", "failed")
             words = ", ".join([row["status"], *(f"{k} {v}" for k, v in values.items() if v)])
-            trials.append(Trial(_rate(rate), None if lost else _figure(row[metric]), words))
+            trials.append(TrialFound(_rate(rate), None if lost else _figure(row[metric]), words))
         seconds = max((float(line[1]) for row in read_trials(file) for line in row["curve"]), default=None)
         result = folder / "result.json"
         doubts = json.loads(result.read_text()).get("doubts", []) if result.exists() else []
@@ -101,19 +101,19 @@ def search_of_json(data: dict[str, Any], file: Path) -> SearchFound:
         raise KoopsimError(f"not a search that can be shown ({error!r})") from error
 
 
-def _trial(trial: dict[str, Any], metric: str) -> Trial:
+def _trial(trial: dict[str, Any], metric: str) -> TrialFound:
     recipe, fourier = trial["run"]["recipe"], trial["run"]["model"].get("fourier")
     last = trial["valid"] if "valid" in trial else ([None, *trial["curve"]][-1] or {})
     figure = None if trial.get("error") else last.get(metric, last.get(f"valid_{metric}"))
     words = [f"{key.replace('_', ' ')} {recipe[key]}" for key in SHOWN if recipe.get(key)]
     words += [f"bandwidth {fourier['bandwidth']:g}"] if fourier else []
-    return Trial(_rate(recipe["learning_rate"]), _figure(figure), ", ".join(words))
+    return TrialFound(_rate(recipe["learning_rate"]), _figure(figure), ", ".join(words))
 
 
-def _member(member: dict[str, Any]) -> Trial:
+def _member(member: dict[str, Any]) -> TrialFound:
     words = [f"{key} {value}" for key, value in member.items() if key not in ("learning_rate", "curve", "seed")]
     figure = member["curve"][-1][1] if member["curve"] else None
-    return Trial(_rate(member["learning_rate"]), _figure(figure), ", ".join(words))
+    return TrialFound(_rate(member["learning_rate"]), _figure(figure), ", ".join(words))
 
 
 def _rate(value: Any) -> float:

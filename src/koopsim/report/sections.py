@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koopsim.report.collect import Findings, Measurement
-from koopsim.report.compare import SMALL, Comparison, sliders
+from koopsim.report.compare import SMALL, SideBySide, sliders
 from koopsim.report.curves import curve_charts
 from koopsim.report.kinds import Figure, task_kind
 from koopsim.report.names import machine_of, place_of, title_of
-from koopsim.report.page import Card, Filed, Part, Section, page
+from koopsim.report.page import Card, Filed, Piece, Section, page
 from koopsim.report.search_views import search_charts
 from koopsim.report.spectra import RunSpectrum, spectrum_charts
 from koopsim.report.speed import Ratio, speed_bars
@@ -34,50 +34,59 @@ class Content:
     found: Findings
     faster: list[Ratio]
     planes: list[RunSpectrum]
-    pairs: list[Comparison]
+    pairs: list[SideBySide]
     tables: dict[str, Table]
     left_out: list[str]
 
     def page(self) -> str:
         """index.html"""
-        return page(self.sections(), cards(self.found, self.faster), _summary(self.found))
+        return page(self.sections(), first_looks(self.found, self.faster), _summary(self.found))
 
     def sections(self) -> list[Section]:
         """Those that have something to show."""
         given = [Section(name, title, self._table(name)) for name, title in PAPER.items()]
-        curves, left = curve_charts(self.found.runs), self.left_out
-        charts = [chart for pair in search_charts(self.found.searches) for chart in pair]
+        curves = curve_charts(self.found.runs)
         given += [
             Section("pictures", "Pictures", _pictures(self.pairs) if self.pairs else []),
-            Section("curves", "Learning curves", [Part("words", POINT), Part("charts", curves)] if curves else []),
+            Section("curves", "Learning curves", [Piece("words", POINT), Piece("charts", curves)] if curves else []),
             Section("speed", "Training speed", self._speed() if self.faster else []),
             Section("spectra", "Spectra", self._spectra() if self.planes else []),
-            Section("searches", "Searches", [*self._table("searches"), Part("charts", charts)] if charts else
-                    self._table("searches")),
-            Section("measurements", "Measurements", [Part("folded", folded(m)) for m in self.found.measurements]),
+            Section("searches", "Searches", self._searches() if self.found.searches else []),
+            Section("measurements", "Measurements", _measurements(self.found.measurements)),
             Section("runs", "Every run", self._table("runs")),
-            Section("left-out", "Left out",
-                    [Part("words", "What could not be read or shown, and why."), Part("lines", left)] if left else []),
-        ]  # fmt: skip
-        return [section for section in given if section.parts]
+            Section("left-out", "Left out", _left_out(self.left_out) if self.left_out else []),
+        ]
+        return [section for section in given if section.pieces]
 
-    def _table(self, name: str) -> list[Part]:
-        return [Part("filed", Filed(self.tables[name], name))] if name in self.tables else []
+    def _table(self, name: str) -> list[Piece]:
+        return [Piece("filed", Filed(self.tables[name], name))] if name in self.tables else []
 
-    def _speed(self) -> list[Part]:
-        return [Part("bars", speed_bars(self.faster)), *self._table("speed")]
+    def _speed(self) -> list[Piece]:
+        return [Piece("bars", speed_bars(self.faster)), *self._table("speed")]
 
-    def _spectra(self) -> list[Part]:
-        return [Part("words", PLANES), Part("planes", spectrum_charts(self.planes)), *self._table("spectra")]
+    def _spectra(self) -> list[Piece]:
+        return [Piece("words", PLANES), Piece("planes", spectrum_charts(self.planes)), *self._table("spectra")]
+
+    def _searches(self) -> list[Piece]:
+        charts = [chart for pair in search_charts(self.found.searches) for chart in pair]
+        return [*self._table("searches"), Piece("charts", charts)]
 
 
-def _pictures(pairs: Sequence[Comparison]) -> list[Part]:
+def _left_out(lines: Sequence[str]) -> list[Piece]:
+    return [Piece("words", "What could not be read or shown, and why."), Piece("lines", lines)]
+
+
+def _measurements(found: Sequence[Measurement]) -> list[Piece]:
+    return [Piece("folded", measurement_table(measurement)) for measurement in found]
+
+
+def _pictures(pairs: Sequence[SideBySide]) -> list[Piece]:
     shown, missing = sliders(pairs)
-    more = [Part("note", f"{missing} more are not shown, to keep this page small.")] if missing else []
-    return [Part("words", SLIDE), Part("sliders", shown), *more]
+    more = [Piece("note", f"{missing} more are not shown, to keep this page small.")] if missing else []
+    return [Piece("words", SLIDE), Piece("sliders", shown), *more]
 
 
-def folded(measurement: Measurement) -> Table:
+def measurement_table(measurement: Measurement) -> Table:
     """A benchmark's rows as they are; a whole configuration among their values is for the file."""
     keys = dict.fromkeys(key for row in measurement.rows for key in row)
     head = [key for key in keys if not any(isinstance(row.get(key), (dict, list)) for row in measurement.rows)]
@@ -101,7 +110,7 @@ def _summary(found: Findings) -> str:
     return found.counts() + (f", on {' and '.join(machines)}" if machines else "") + "."
 
 
-def cards(found: Findings, faster: Sequence[Ratio]) -> list[Card]:
+def first_looks(found: Findings, faster: Sequence[Ratio]) -> list[Card]:
     """The best ratio against each implicit model, and the best mean over seeds of each data set."""
     made = []
     for other in dict.fromkeys(r.other for r in faster):
