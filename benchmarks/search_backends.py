@@ -26,7 +26,8 @@ def one(arguments: argparse.Namespace) -> None:
     from koopsim.presets import run_of
     from koopsim.search.directory import Search, SearchDirectory
     from koopsim.search.results import summary
-    from koopsim.search.space import Choice, base_of, space_of
+    from koopsim.search.space import base_of, space_of
+    from koopsim.spaces import Choice
 
     torch.set_num_threads(arguments.cores if arguments.one == "local" else 1)
     base = base_of(run_of(arguments.preset, "smoke"))

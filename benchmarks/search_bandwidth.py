@@ -20,7 +20,8 @@ from koopsim.presets import run_of
 from koopsim.runs import environment, write_json
 from koopsim.search import Choice, LocalSearch, LogUniform, Median, Search, SearchDirectory, base_of, space_of
 from koopsim.search.results import ranked, value_of
-from koopsim.search.space import BANDWIDTH, with_values
+from koopsim.search.space import with_values
+from koopsim.spaces import BANDWIDTH
 from koopsim.train import pick_device
 
 SOURCES = {

@@ -10,8 +10,8 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
-    "errors", "config", "presets", "runs", "datasets", "pictures", "nn", "implicit", "models", "spectral", "tasks",
-    "train", "search", "zoo", "export", "bridge", "report", "reproduce", "bench", "cli",
+    "errors", "registry", "config", "spaces", "kinds", "presets", "runs", "datasets", "pictures", "nn", "implicit",
+    "models", "spectral", "tasks", "train", "search", "zoo", "export", "bridge", "report", "reproduce", "bench", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

@@ -19,15 +19,17 @@ _WHERE = {
     "count_parameters": "koopsim.nn",
     "load": "koopsim.zoo",
     "KoopsimError": "koopsim.errors",
+    "load_plugin": "koopsim.registry",
 }
 _ROOMS = ("datasets", "nn", "implicit", "spectral", "tasks", "train", "bridge", "report", "zoo", "config", "presets")
 
-__all__ = ["SIM", "KoopsimError", "build", "count_parameters", "load", *_ROOMS]  # pyright: ignore
+__all__ = ["SIM", "KoopsimError", "build", "count_parameters", "load", "load_plugin", *_ROOMS]  # pyright: ignore
 
 if TYPE_CHECKING:
     from koopsim.errors import KoopsimError
     from koopsim.models import build
     from koopsim.nn import SIM, count_parameters
+    from koopsim.registry import load_plugin
     from koopsim.zoo import load
 
 

@@ -2,6 +2,9 @@
 
     Run = model + task + recipe + seed        everything needed to repeat a number
 
+Models, tasks and lifts are open: whoever subclasses `ModelConfig`, `TaskConfig` or `LiftConfig` has added a kind, which
+JSON names by its class. Those of the paper are here; a new one stands beside its code.
+
 No torch here: the command line reads these before anything heavy is imported. The symbols in comments
 are the paper's (docs/math.md has the glossary).
 """
@@ -13,9 +16,10 @@ import functools
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.registry import LIFTS, MODELS, SOLVERS, TASKS, Registry, plugin_hint
 
 
 def _require(ok: bool, message: Callable[[], str]) -> None:
@@ -40,11 +44,60 @@ def _positive_or_none(count: int | None) -> bool:
     return count is None or count >= 1
 
 
+# ---------------------------------------------------------------- what is open
+
+
+class _Open:
+    """The subclasses of such a class are the kinds that JSON may name, the plugins' among them."""
+
+    kinds: ClassVar[dict[str, Any]]
+    registry: ClassVar[Registry[Any]]
+
+    def __init_subclass__(cls) -> None:
+        if _Open in cls.__bases__:
+            cls.kinds = {}
+            return
+        before = cls.kinds.get(cls.__name__)
+        if before is not None and (before.__module__, before.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise KoopsimError(
+                f"{cls.__module__} defines {cls.__name__}, which {before.__module__} does too; give it another name, "
+                "for files know it by that."
+            )
+        cls.kinds[cls.__name__] = cls
+
+
+@dataclass(frozen=True)
+class LiftConfig(_Open):
+    """mu: from what a model is given to its features. Subclass it, and register a `LiftKind` (kinds.py)."""
+
+    registry: ClassVar = LIFTS
+    alone: ClassVar[bool] = True  # False: it is nothing without Fourier features
+
+    def features(self, lift_dim: int) -> int:
+        """N, the number of features that psi or U V are given."""
+        return lift_dim
+
+
+@dataclass(frozen=True)
+class ModelConfig(_Open):
+    """The shape of a model. Subclass it, and register a `ModelKind` (kinds.py)."""
+
+    registry: ClassVar = MODELS
+
+
+@dataclass(frozen=True)
+class TaskConfig(_Open):
+    """What is to be learnt, from which data. Subclass it, and register a `TaskKind` (kinds.py)."""
+
+    registry: ClassVar = TASKS
+    precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "tf32", "bf16")  # a run of it may have
+
+
 # ---------------------------------------------------------------- lifts: mu
 
 
 @dataclass(frozen=True)
-class TCNConfig:
+class TCNConfig(LiftConfig):
     """mu for sequences: a temporal convolutional network."""
 
     levels: int = 8
@@ -58,7 +111,7 @@ class TCNConfig:
 
 
 @dataclass(frozen=True)
-class VGGConfig:
+class VGGConfig(LiftConfig):
     """mu for images: two stages of two 3x3 convolutions and a max pooling."""
 
     channels: int = 38
@@ -70,7 +123,7 @@ class VGGConfig:
 
 
 @dataclass(frozen=True)
-class MLPConfig:
+class MLPConfig(LiftConfig):
     """mu for points: two hidden layers with ReLU."""
 
     inputs: int = 2
@@ -84,13 +137,15 @@ class MLPConfig:
 
 
 @dataclass(frozen=True)
-class IdentityConfig:
+class IdentityConfig(LiftConfig):
     """mu = identity: the RFF-only model lifts its input by psi alone."""
 
+    alone: ClassVar[bool] = False
     inputs: int = 2
 
+    def features(self, lift_dim: int) -> int:
+        return self.inputs
 
-Lift = TCNConfig | VGGConfig | MLPConfig | IdentityConfig
 
 # ---------------------------------------------------------------- models
 
@@ -123,10 +178,10 @@ class FourierConfig:
 
 
 @dataclass(frozen=True)
-class SIMConfig:
+class SIMConfig(ModelConfig):
     """A stable invariant model: z = nu(U V phi), y = h(z)."""
 
-    lift: TCNConfig | VGGConfig | MLPConfig | IdentityConfig = field(default_factory=TCNConfig)
+    lift: LiftConfig = field(default_factory=TCNConfig)
     lift_dim: int = 32  # N
     fourier: FourierConfig | None = None  # set: two-tier (with lift) or RFF only (identity lift)
     rank: int | None = None  # K; None is the paper's half of the lifted dimension
@@ -136,9 +191,11 @@ class SIMConfig:
 
     def __post_init__(self) -> None:
         _each(self, ("lift_dim", "hidden", "outputs"), _positive, "{} is {}; it must be at least 1.")
-        if isinstance(self.lift, IdentityConfig):
-            _require(self.fourier is not None, lambda: "An identity lift needs Fourier features (the RFF-only model).")
-        inputs = self.lift.inputs if isinstance(self.lift, IdentityConfig) else self.lift_dim
+        _require(
+            self.lift.alone or self.fourier is not None,
+            lambda: "An identity lift needs Fourier features (the RFF-only model).",
+        )
+        inputs = self.lift.features(self.lift_dim)
         even = self.fourier is not None and self.fourier.spread == "even"
         _require(
             not even or inputs == 2,
@@ -162,21 +219,26 @@ class SIMConfig:
         return self.fourier.features if self.fourier else self.lift_dim
 
 
+_SOLVERS = ("anderson", "broyden", "picard")  # the common ones, so that a configuration is read without torch
+
+
 @dataclass(frozen=True)
 class SolverConfig:
     """How a fixed point is found."""
 
-    method: Literal["anderson", "broyden", "picard"] = "anderson"
+    method: str = "anderson"  # or broyden, picard, or whatever else is registered
     max_steps: int = 30
     tolerance: float = 1e-3
 
     def __post_init__(self) -> None:
+        if self.method not in _SOLVERS:
+            SOLVERS[self.method]  # looks through the plugins, and says which one was probably meant
         _require(self.max_steps >= 1, lambda: f"The solver's max_steps is {self.max_steps}; it must be at least 1.")
         _require(self.tolerance > 0, lambda: f"The solver's tolerance is {self.tolerance}; it must be positive.")
 
 
 @dataclass(frozen=True)
-class DEQConfig:
+class DEQConfig(ModelConfig):
     """The deep equilibrium model of the copy memory task: a Universal Transformer cell."""
 
     heads: int = 8
@@ -202,7 +264,7 @@ class DEQConfig:
 
 
 @dataclass(frozen=True)
-class MonDEQConfig:
+class MonDEQConfig(ModelConfig):
     """A monotone operator equilibrium network: z = relu(W z + U x + b) with sym(I - W) >= m I."""
 
     image: tuple[int, int, int] = (3, 32, 32)  # channels, height, width
@@ -230,7 +292,7 @@ class MonDEQConfig:
 
 
 @dataclass(frozen=True)
-class FourierNetworkConfig:
+class FourierNetworkConfig(ModelConfig):
     """The Gaussian Fourier-feature network of Tancik et al.: a perceptron on features, ended by a sigmoid."""
 
     inputs: int = 2
@@ -247,13 +309,11 @@ class FourierNetworkConfig:
         _each(self, ("inputs", "width", "layers", "outputs"), _positive, "{} is {}; it must be at least 1.")
 
 
-Model = SIMConfig | DEQConfig | MonDEQConfig | FourierNetworkConfig
-
 # ---------------------------------------------------------------- tasks
 
 
 @dataclass(frozen=True)
-class CopyMemoryConfig:
+class CopyMemoryConfig(TaskConfig):
     """Remember ten digits over T blanks."""
 
     horizon: int = 500  # T
@@ -269,7 +329,7 @@ class CopyMemoryConfig:
 
 
 @dataclass(frozen=True)
-class ClassificationConfig:
+class ClassificationConfig(TaskConfig):
     """Name what is in the picture."""
 
     dataset: str = "cifar10"  # a name of `koopsim data list`, a folder of class/name.png, or an .npz
@@ -285,9 +345,10 @@ class ClassificationConfig:
 
 
 @dataclass(frozen=True)
-class ImageRegressionConfig:
+class ImageRegressionConfig(TaskConfig):
     """Be the picture: from a pixel's place to its colour, one network a picture."""
 
+    precisions: ClassVar[tuple[str, ...]] = (*TaskConfig.precisions, "fp16")
     pictures: str = "photographs"  # two photographs of scikit-learn, "text" made here, or a folder of pictures
     size: int = 512  # pictures are cropped to a square of so many pixels
     count: int | None = None  # use only the first so many
@@ -304,8 +365,6 @@ class ImageRegressionConfig:
         _each(self, ("count", "at_once"), _positive_or_none, "{} is {}; it must be at least 1.")
         _require(self.steps_an_epoch >= 1, lambda: f"steps_an_epoch is {self.steps_an_epoch}; it must be at least 1.")
 
-
-Task = CopyMemoryConfig | ClassificationConfig | ImageRegressionConfig
 
 # ---------------------------------------------------------------- recipe and run
 
@@ -352,18 +411,17 @@ class Recipe:
 class Run:
     """Everything that decides a number."""
 
-    model: SIMConfig | DEQConfig | MonDEQConfig | FourierNetworkConfig
-    task: CopyMemoryConfig | ClassificationConfig | ImageRegressionConfig
+    model: ModelConfig
+    task: TaskConfig
     recipe: Recipe
     seed: int = 0
     train_on: Literal["train", "train+valid"] = "train+valid"  # the paper retrains on both after the search
     precision: Literal["float32", "float64", "tf32", "bf16", "fp16"] = "float32"
 
     def __post_init__(self) -> None:
-        pictures = isinstance(self.task, ImageRegressionConfig)
         _require(
-            self.precision != "fp16" or pictures,
-            lambda: "precision is 'fp16', which is for pictures; use bf16 or tf32.",
+            self.precision in self.task.precisions,
+            lambda: f"precision is {self.precision!r}, which is for pictures; use bf16 or tf32.",
         )
 
 
@@ -394,12 +452,28 @@ def from_dict(cls: Any, data: Any, where: str = "config") -> Any:
             kinds = kinds[:1] * len(data)
         _require(len(kinds) == len(data), lambda: f"{where} is {data!r}; expected {len(kinds)} entries.")
         return tuple(from_dict(t, v, where) for t, v in zip(kinds, data, strict=True))
+    if isinstance(cls, type) and _Open in cls.__bases__:
+        return _from_open(cls, data, where)
     if dataclasses.is_dataclass(cls):
         return _from_fields(cls, data, where)
     if cls is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     _require(type(data) is cls, lambda: f"{where} is {data!r}; expected {getattr(cls, '__name__', cls)}.")
     return data
+
+
+def _from_open(base: Any, data: Any, where: str) -> Any:
+    """The kind that `data` names; the rooms and the plugins are looked through before it is called unknown."""
+    known = base.kinds
+    _require(isinstance(data, dict), lambda: f"{where} is {data!r}; expected an object of kind {', '.join(known)}.")
+    kind = str(data.get("kind", ""))
+    if kind not in known:
+        base.registry.find(kind)
+    _require(
+        kind in known,
+        lambda: f"{where} has the unknown kind {kind!r}." + did_you_mean(kind, known) + plugin_hint(),
+    )
+    return from_dict(known[kind], data, where)
 
 
 def _from_union(options: tuple, data: Any, where: str) -> Any:

@@ -20,17 +20,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import (
-    DEQConfig,
-    FourierNetworkConfig,
-    IdentityConfig,
-    MLPConfig,
-    Model,
-    SIMConfig,
-    TCNConfig,
-    VGGConfig,
-)
+from koopsim.config import ModelConfig
 from koopsim.errors import KoopsimError
+from koopsim.kinds import model_kind
 from koopsim.nn.sim import SIM
 from koopsim.runs import write_atomically
 
@@ -53,26 +45,9 @@ class Exported:
     scale: float | None  # the largest output
 
 
-def example(model: Model, batch: int = 2, length: int = LENGTH) -> tuple[Tensor, dict[int, str]]:
+def example(model: ModelConfig, batch: int = 2, length: int = LENGTH) -> tuple[Tensor, dict[int, str]]:
     """An input of the model of a configuration, the same at every call, and its free axes by name."""
-    seeded = torch.Generator().manual_seed(batch)
-    match model:
-        case SIMConfig(lift=VGGConfig(image=image)):
-            return torch.randn(batch, *image, generator=seeded), {0: "batch"}
-        case SIMConfig(lift=TCNConfig(input_channels=1)):
-            return torch.randint(0, 10, (batch, length), generator=seeded).float(), {0: "batch", 1: "length"}
-        case SIMConfig(lift=TCNConfig(input_channels=channels)):
-            return torch.randn(batch, length, channels, generator=seeded), {0: "batch", 1: "length"}
-        case SIMConfig(lift=(MLPConfig() | IdentityConfig()) as lift):
-            return torch.rand(batch, lift.inputs, generator=seeded), {0: "batch"}
-        case FourierNetworkConfig():
-            return torch.rand(batch, model.inputs, generator=seeded), {0: "batch"}
-        case _:
-            kind = "DEQ" if isinstance(model, DEQConfig) else "monDEQ"
-            raise KoopsimError(
-                f"A {kind} does not export: its solver runs until it has converged, which is no graph. "
-                "Export a SIM, or distil this one into a SIM first (koopsim.bridge.distill)."
-            )
+    return model_kind(model).example(model, batch, length, torch.Generator().manual_seed(batch))
 
 
 def export(
@@ -131,7 +106,7 @@ def run_exported(file: Path, x: Tensor) -> tuple[Tensor, str] | None:
 
 
 def export_model(
-    model: nn.Module, config: Model, file: Path, format: str = "onnx", fuse: bool = True, check: bool = True
+    model: nn.Module, config: ModelConfig, file: Path, format: str = "onnx", fuse: bool = True, check: bool = True
 ) -> Exported:
     """Write the trained model of a configuration, and compare what the file answers with what the model does."""
     dtype = next(model.parameters()).dtype

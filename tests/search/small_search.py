@@ -6,8 +6,9 @@ import torch
 
 from koopsim.presets import run_of
 from koopsim.search.directory import Search
-from koopsim.search.space import Choice, LogUniform, SearchSpace, base_of
+from koopsim.search.space import base_of
 from koopsim.search.trial import alone
+from koopsim.spaces import Choice, LogUniform, SearchSpace
 
 CPU = torch.device("cpu")
 

@@ -20,9 +20,10 @@ from koopsim.search.directory import Search, SearchDirectory, search_from_dict, 
 from koopsim.search.local import LocalSearch
 from koopsim.search.outcome import conclude, final_run
 from koopsim.search.results import read_trials, value_of
-from koopsim.search.space import BANDWIDTH, Choice, Listed, LogUniform, SearchSpace, with_values
+from koopsim.search.space import with_values
 from koopsim.search.space_text import overridden, parameter_text, parse_parameter, space_from_arguments
 from koopsim.search.trial import Trial, draw_trials
+from koopsim.spaces import BANDWIDTH, Choice, Listed, LogUniform, SearchSpace
 from koopsim.tasks import build_task
 from koopsim.train import Stopped
 

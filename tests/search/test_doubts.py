@@ -6,8 +6,9 @@ from small_search import tiny_run
 
 from koopsim.search.doubts import doubts
 from koopsim.search.results import best_trial
-from koopsim.search.space import LogUniform, SearchSpace, with_values
+from koopsim.search.space import with_values
 from koopsim.search.trial import Trial
+from koopsim.spaces import LogUniform, SearchSpace
 
 RATE = "recipe.learning_rate"
 RUN = with_values(tiny_run("copy/sim-single"), {"recipe.epochs": 4})

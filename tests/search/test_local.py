@@ -21,9 +21,9 @@ from koopsim.search.asha import ASHA
 from koopsim.search.directory import SearchDirectory
 from koopsim.search.local import LocalSearch
 from koopsim.search.results import best_trial, read_trials
-from koopsim.search.space import Choice
 from koopsim.search.stack import Stacked
 from koopsim.search.trial import alone
+from koopsim.spaces import Choice
 from koopsim.train import Stopped
 
 
@@ -228,7 +228,7 @@ def test_too_little_memory_halves_the_stack(tmp_path, monkeypatch):
 
 
 def test_a_bandwidth_from_the_data_becomes_a_number(tmp_path):
-    from koopsim.search.space import BANDWIDTH, Median
+    from koopsim.spaces import BANDWIDTH, Median
 
     search = tiny_search(trials=3)
     space = replace(search.space, parameters=search.space.parameters | {BANDWIDTH: Median()})

@@ -19,8 +19,8 @@ from small_search import CPU, tiny_search
 
 from koopsim.search.directory import SearchDirectory
 from koopsim.search.results import read_trials
-from koopsim.search.space import Choice
 from koopsim.search.trial import alone, draw_trials
+from koopsim.spaces import Choice
 from koopsim.tasks import build_task
 
 RAY = find_spec("ray") is not None

@@ -20,8 +20,9 @@ from koopsim.search.results import (
     trials_csv,
     value_of,
 )
-from koopsim.search.space import BANDWIDTH, Choice, LogUniform, SearchSpace, with_values
+from koopsim.search.space import with_values
 from koopsim.search.trial import Trial
+from koopsim.spaces import BANDWIDTH, Choice, LogUniform, SearchSpace
 
 RUN = tiny_run("copy/sim-two")
 SPACE = SearchSpace(

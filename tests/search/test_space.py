@@ -9,19 +9,7 @@ from hypothesis import strategies as st
 
 from koopsim.errors import KoopsimError
 from koopsim.presets import PRESETS, run_of
-from koopsim.search.space import (
-    BANDWIDTH,
-    Choice,
-    LogUniform,
-    Median,
-    SearchSpace,
-    Uniform,
-    base_of,
-    resolved,
-    space_of,
-    trial_run,
-    with_values,
-)
+from koopsim.search.space import base_of, resolved, space_of, trial_run, with_values
 from koopsim.search.space_text import (
     overridden,
     parameter_text,
@@ -30,6 +18,7 @@ from koopsim.search.space_text import (
     space_from_file,
     space_to_dict,
 )
+from koopsim.spaces import BANDWIDTH, Choice, LogUniform, Median, SearchSpace, Uniform
 
 TWO = base_of(run_of("copy/sim-two"))
 

@@ -107,13 +107,14 @@ def show_list(arguments: List) -> int:
 
 
 def show_get(arguments: Get) -> int:
-    from koopsim.datasets import NAMES, get
+    from koopsim.datasets import get
+    from koopsim.registry import DATASETS
 
     if not arguments.names:
-        raise KoopsimError(f"Name what to fetch: koopsim data get NAME, of {', '.join(NAMES)}.")
+        raise KoopsimError(f"Name what to fetch: koopsim data get NAME, of {', '.join(DATASETS)}.")
     for name in arguments.names:  # a typo is said before the first hundred megabytes, not after
-        if name not in NAMES:
-            raise KoopsimError(f"There is no dataset {name!r} to fetch." + did_you_mean(name, NAMES))
+        if name not in DATASETS:
+            raise KoopsimError(f"There is no dataset {name!r} to fetch." + did_you_mean(name, DATASETS))
     rows = []
     for name in arguments.names:
         with DownloadProgress() as listen:

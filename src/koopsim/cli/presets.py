@@ -40,9 +40,8 @@ def main(argv: list[str]) -> int:
     for column in ("parameters", "paper"):
         table.add_column(column, justify="right")
     table.add_column("train with")
-    for row, preset in zip(rows, PRESETS.values(), strict=True):
+    for row in rows:
         counts = [f"{n:,}" if n is not None else "-" for n in (row["parameters"], row["paper_parameters"])]
-        how = f"koopsim train {row['name']}" if preset.run else "[dim]build only: its task is to come[/]"
-        table.add_row(row["name"], *counts, how)
+        table.add_row(row["name"], *counts, f"koopsim train {row['name']}")
     Console().print(table)
     return 0

@@ -3,7 +3,7 @@
 import itertools
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 import tyro
 
 from koopsim.cli import parse
-from koopsim.config import ClassificationConfig, MonDEQConfig, Run, SIMConfig, VGGConfig
+from koopsim.config import Run
 from koopsim.errors import KoopsimError
+from koopsim.kinds import task_kind
 from koopsim.presets import PRESETS, run_of
 
 OWN_DATA = "cifar10/sim-single"  # the preset that learns a user's images when none is named
@@ -69,8 +70,7 @@ def main(argv: list[str]) -> int:
     if "--resume" in argv:
         return _train(parse(Options, argv, "train"), None, "")
     if not argv or argv[0] in ("-h", "--help"):
-        names = [name for name, preset in PRESETS.items() if preset.run]
-        print(USAGE.format(presets="\n".join(f"  {name}" for name in names)))
+        print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
     if argv[0].startswith("-") and _given(argv, "--data"):
         argv = [OWN_DATA, *argv]
@@ -84,7 +84,8 @@ def main(argv: list[str]) -> int:
     data = _given(rest, "--data")
     run = run_of(name, scale)
     if data is not None:
-        name, run = on_own_data(run_of(name), name, data)
+        whole = run_of(name)
+        name, run = task_kind(whole.task).on_own_data(whole, name, data)
     default = Arguments(run, Options(scale=scale, recipe="best" if name.endswith(":best") else "paper"))
     arguments = parse(Arguments, rest, f"train {name}", default)
     return _train(arguments.options, arguments.run, name)
@@ -94,27 +95,6 @@ def _given(argv: list[str], option: str) -> str | None:
     """The value of an option among the arguments."""
     pairs = [*itertools.pairwise(argv), *(tuple(a.split("=", 1)) for a in argv if "=" in a)]
     return next((value for key, value in pairs if key == option), None)
-
-
-def on_own_data(run: Run, name: str, data: str) -> tuple[str, Run]:
-    """The run with the user's images in place of the preset's, the model's shape following from them."""
-    from koopsim import datasets
-
-    if not isinstance(run.task, ClassificationConfig):
-        raise KoopsimError(f"--data gives images to classify, which {name} does not: leave the preset out.")
-    images = datasets.load(data)
-    shape, outputs = tuple(images.train[0].shape[1:]), len(images.classes)
-    task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data)
-    match run.model:
-        case SIMConfig(lift=VGGConfig() as lift):
-            model = replace(run.model, lift=replace(lift, image=shape), outputs=outputs)
-        case MonDEQConfig():
-            model = replace(run.model, image=shape, outputs=outputs)
-        case _:
-            raise KoopsimError(f"{name} does not look at images.")
-    batch = min(run.recipe.batch_size, max(8, len(images.train[0]) // 20))
-    recipe = replace(run.recipe, batch_size=batch)
-    return f"{images.name}/{name.split('/')[1]}", replace(run, model=model, task=task, recipe=recipe)
 
 
 def _train(options: Options, run: Run | None, name: str) -> int:

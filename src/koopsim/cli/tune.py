@@ -100,8 +100,7 @@ def main(argv: list[str]) -> int:
     if "--resume" in argv:
         return _tune(parse(Options, argv, "tune"), None)
     if not argv or argv[0] in ("-h", "--help"):
-        names = [name for name, preset in PRESETS.items() if preset.run]
-        print(USAGE.format(presets="\n".join(f"  {name}" for name in names)))
+        print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
     if argv[0].startswith("-"):
         raise KoopsimError("Name the preset first: koopsim tune PRESET [options]. 'koopsim presets' lists them.")

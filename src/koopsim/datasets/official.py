@@ -140,5 +140,3 @@ SVHN = Official(
     decode=read_svhn,
     all_known=False,
 )  # fmt: skip
-
-OFFICIAL = {source.name: source for source in (MNIST, CIFAR10, SVHN)}

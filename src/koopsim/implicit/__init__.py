@@ -4,8 +4,9 @@ from koopsim.implicit.base import SolverModel
 from koopsim.implicit.gradient import DEQ
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning
 from koopsim.implicit.monotone import MonDEQ
-from koopsim.implicit.solvers import SOLVERS, anderson, broyden, picard
+from koopsim.implicit.solvers import anderson, broyden, picard
 from koopsim.implicit.transformer import TransformerDEQ, UniversalTransformerCell
+from koopsim.registry import SOLVERS
 
 __all__ = [
     "DEQ",

@@ -27,7 +27,8 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
-from koopsim.implicit.solvers import SOLVERS, Map, Narrowing
+from koopsim.implicit.solvers import Map, Narrowing
+from koopsim.registry import SOLVERS
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
 GRADIENTS = ("implicit", "jacobian-free", "phantom")

@@ -31,6 +31,7 @@ import torch
 from torch import Tensor
 
 from koopsim.implicit.info import Info, capturing
+from koopsim.registry import SOLVERS
 
 Map = Callable[[Tensor], Tensor]
 Propose = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]  # (step, z, f(z), g, ||g||) -> next z
@@ -113,6 +114,7 @@ def _iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: float) -
     return best.view(shape), Info(steps.squeeze(1), best_residual, best_residual < tol)
 
 
+@SOLVERS.register
 def picard(f: Map, z0: Tensor, *, max_steps: int, tol: float, damping: float = 1.0) -> tuple[Tensor, Info]:
     """z <- z + damping (f(z) - z). Converges where f contracts, at the rate at which it contracts."""
     _check(z0, max_steps, tol)
@@ -140,6 +142,7 @@ def solve_spd(A: Tensor, b: Tensor) -> Tensor:
     return system[:, :, -1]
 
 
+@SOLVERS.register
 def anderson(
     f: Map,
     z0: Tensor,
@@ -201,6 +204,7 @@ def anderson(
     return _iterate(f, z0, propose, max_steps, tol)
 
 
+@SOLVERS.register
 def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float, memory: int = 30) -> tuple[Tensor, Info]:
     """z <- z - B^-1 g(z), B^-1 = -I + sum_i u_i v_i^T over at most `memory` corrections.
 
@@ -242,10 +246,3 @@ def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float, memory: int = 30)
         return z + step
 
     return _iterate(f, z0, propose, max_steps, tol)
-
-
-SOLVERS: dict[str, Callable[..., tuple[Tensor, Info]]] = {
-    "picard": picard,
-    "anderson": anderson,
-    "broyden": broyden,
-}

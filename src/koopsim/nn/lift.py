@@ -9,6 +9,7 @@ VGG for images, a temporal convolutional network for sequences. Any nn.Module ca
 import itertools
 import math
 from collections import OrderedDict
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import cast
 
@@ -16,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from koopsim.config import IdentityConfig, MLPConfig, TCNConfig, VGGConfig
+from koopsim.kinds import LiftKind, Shape, register
 from koopsim.nn.linear import Linear
 from koopsim.nn.padding import PaddedKernels, padded_images
 from koopsim.nn.taps import Taps
@@ -195,3 +198,66 @@ class TCN(nn.Module):
         first = F.pad(first, (0, self.channels - self.input_channels)).flatten(1)
         W = torch.cat([first.unsqueeze(0), later]).unflatten(2, (-1, self.channels))
         return W, torch.stack([conv.bias for conv in convs])
+
+
+# ---------------------------------------------------------------- what the house asks of each
+
+Example = tuple[Tensor, dict[int, str]]
+
+
+@register
+class TCNKind(LiftKind):
+    config = TCNConfig
+
+    def build(self, config: TCNConfig, dim: int) -> TCN:
+        return TCN(dim, config.levels, config.channels, config.kernel, config.input_channels)
+
+    def example(self, config: TCNConfig, batch: int, length: int, random: torch.Generator) -> Example:
+        """Symbols, or vectors where it takes more than one channel."""
+        axes = {0: "batch", 1: "length"}
+        if config.input_channels == 1:
+            return torch.randint(0, 10, (batch, length), generator=random).float(), axes
+        return torch.randn(batch, length, config.input_channels, generator=random), axes
+
+
+@register
+class VGGKind(LiftKind):
+    config = VGGConfig
+
+    def build(self, config: VGGConfig, dim: int) -> VGG:
+        return VGG(config.image, config.channels, dim)
+
+    def example(self, config: VGGConfig, batch: int, length: int, random: torch.Generator) -> Example:
+        return torch.randn(batch, *config.image, generator=random), {0: "batch"}
+
+    def for_images(self, config: VGGConfig, shape: Shape) -> VGGConfig:
+        return replace(config, image=shape)
+
+
+@register
+class MLPKind(LiftKind):
+    config = MLPConfig
+    widths = ("width",)
+
+    def build(self, config: MLPConfig, dim: int) -> MLP:
+        return MLP(config.inputs, config.width, dim, config.layers, config.gain)
+
+    def example(self, config: MLPConfig, batch: int, length: int, random: torch.Generator) -> Example:
+        return torch.rand(batch, config.inputs, generator=random), {0: "batch"}
+
+    def bytes_a_point(self, config: MLPConfig, features: int, full: int) -> int:
+        return full * (5 * config.width * config.layers + 4 * features)
+
+
+@register
+class IdentityKind(LiftKind):
+    config = IdentityConfig
+
+    def build(self, config: IdentityConfig, dim: int) -> nn.Identity:
+        return nn.Identity()
+
+    def example(self, config: IdentityConfig, batch: int, length: int, random: torch.Generator) -> Example:
+        return torch.rand(batch, config.inputs, generator=random), {0: "batch"}
+
+    def bytes_a_point(self, config: IdentityConfig, features: int, full: int) -> int:
+        return 0  # psi of fixed coordinates is computed once

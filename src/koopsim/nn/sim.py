@@ -6,19 +6,21 @@ RFF only      z = nu( U V psi(x) )                          paper, eq. (11)
 output        y = h(z)
 """
 
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from koopsim import config
+from koopsim.config import FourierConfig, ModelConfig, SIMConfig
+from koopsim.kinds import OTHERS, ModelKind, Shape, lift_kind, register
 from koopsim.nn.fourier import NormalisedFourierFeatures, RandomFourierFeatures
-from koopsim.nn.lift import MLP, TCN, VGG
 from koopsim.nn.limit import LimitOperator
 from koopsim.nn.linear import Linear
 from koopsim.nn.readout import Output, StateReadout
 from koopsim.nn.transforms import differentiated
+from koopsim.spaces import BANDWIDTH, LogUniform, Parameter
 
 TAIL_SIZES = (128, 64, 64, 32)  # D, K, H and outputs: up to these the tiles of `kernels.tail` stay in registers
 
@@ -92,34 +94,77 @@ class SIM(nn.Module):
         return fuse(self)
 
 
-def build_lift(lift: config.Lift, dim: int) -> nn.Module:
-    """The module of a lift's configuration, ending in `dim` features."""
-    match lift:
-        case config.TCNConfig(levels, channels, kernel, input_channels):
-            return TCN(dim, levels, channels, kernel, input_channels)
-        case config.VGGConfig(channels, image):
-            return VGG(image, channels, dim)
-        case config.MLPConfig(inputs, width, layers, gain):
-            return MLP(inputs, width, dim, layers, gain)
-        case config.IdentityConfig():
-            return nn.Identity()
-
-
-def build_fourier(fourier: config.FourierConfig, inputs: int) -> RandomFourierFeatures:
+def build_fourier(fourier: FourierConfig, inputs: int) -> RandomFourierFeatures:
     """The module of psi's configuration."""
     if fourier.normalise:
         return NormalisedFourierFeatures(inputs, fourier.features, fourier.bandwidth, fourier.kernel)
     return RandomFourierFeatures(inputs, fourier.features, fourier.bandwidth, fourier.kernel, fourier.spread)
 
 
-def build_sim(sim: config.SIMConfig) -> SIM:
+def build_sim(sim: SIMConfig) -> SIM:
     """The module of a SIM's configuration."""
-    dim = sim.lift.inputs if isinstance(sim.lift, config.IdentityConfig) else sim.lift_dim
+    dim = sim.lift.features(sim.lift_dim)
     psi = sim.fourier and build_fourier(sim.fourier, dim)
-    lift = build_lift(sim.lift, dim)
+    lift = lift_kind(sim.lift).build(sim.lift, dim)
     return SIM(lift, dim, sim.outputs, sim.hidden, psi, sim.rank, sim.projector)
 
 
 def count_parameters(model: nn.Module) -> int:
     """The number of learnable scalars, as the paper counts them (buffers are not learnt)."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+@register
+class SIMKind(ModelKind):
+    """What the house asks of a SIM; of its lift it asks the lift's own kind."""
+
+    config = SIMConfig
+    stackable = True
+    can_take_over = True
+
+    def build(self, config: SIMConfig) -> SIM:
+        return build_sim(config)
+
+    def slug(self, config: SIMConfig) -> str:
+        return "sim-single" if config.fourier is None else "sim-two" if config.lift.alone else "sim-rff"
+
+    def title(self, config: SIMConfig) -> str:
+        return {"sim-single": "SIM (single)", "sim-two": "SIM (two)", "sim-rff": "SIM (RFF only)"}[self.slug(config)]
+
+    def colour(self, config: SIMConfig, best: bool = False) -> int:
+        plain, freer = {"sim-single": (4, 6), "sim-two": (5, 7), "sim-rff": (8, OTHERS)}[self.slug(config)]
+        return freer if best else plain
+
+    def for_images(self, config: SIMConfig, shape: Shape, outputs: int) -> SIMConfig:
+        return replace(config, lift=lift_kind(config.lift).for_images(config.lift, shape), outputs=outputs)
+
+    def coarser(self, config: SIMConfig, factor: float) -> ModelConfig:
+        return self.with_bandwidth(config, config.fourier.bandwidth * factor) if config.fourier else config
+
+    def example(self, config: SIMConfig, batch: int, length: int, random: torch.Generator):
+        return lift_kind(config.lift).example(config.lift, batch, length, random)
+
+    def parameters(self, config: SIMConfig) -> dict[str, Parameter]:
+        return {BANDWIDTH: LogUniform(1e-3, 1e3)} if config.fourier else {}
+
+    def sizes(self, config: SIMConfig, values: Parameter) -> dict[str, Parameter]:
+        widths = lift_kind(config.lift).widths
+        found = {f"model.lift.{width}": values for width in widths}
+        found |= {"model.lift_dim": values} if widths else {}
+        return found | ({"model.fourier.features": values} if config.fourier else {})
+
+    def common(self, config: SIMConfig) -> ModelConfig:
+        return self.with_bandwidth(config, 1.0) if config.fourier else config
+
+    def with_bandwidth(self, config: SIMConfig, bandwidth: float) -> ModelConfig:
+        if config.fourier is None:
+            return super().with_bandwidth(config, bandwidth)  # refuses
+        return replace(config, fourier=replace(config.fourier, bandwidth=bandwidth))
+
+    def bytes_a_point(self, config: SIMConfig, short: int, full: int) -> int:
+        features = config.lifted if config.fourier else 0
+        own = short * (features + 6 * config.hidden) + 3 * full * config.outputs
+        return own + lift_kind(config.lift).bytes_a_point(config.lift, features, full)
+
+    def learns_phases(self, config: SIMConfig) -> bool:
+        return config.fourier is not None and config.lift.alone

@@ -6,10 +6,13 @@
 """
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from koopsim.config import FourierNetworkConfig
+from koopsim.kinds import ModelKind, register
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.lift import MLP
 
@@ -38,3 +41,34 @@ class FourierNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.sigmoid(self.layers(self.psi(x)))
+
+
+@register
+class FourierNetworkKind(ModelKind):
+    """What the house asks of it."""
+
+    config = FourierNetworkConfig
+    stackable = True
+    can_take_over = True
+
+    def build(self, config: FourierNetworkConfig) -> FourierNetwork:
+        c = config
+        return FourierNetwork(c.inputs, c.features, c.sigma, c.width, c.outputs, c.layers)
+
+    def slug(self, config: FourierNetworkConfig) -> str:
+        return "tancik"
+
+    def title(self, config: FourierNetworkConfig) -> str:
+        return "Tancik et al."
+
+    def colour(self, config: FourierNetworkConfig, best: bool = False) -> int:
+        return 1
+
+    def coarser(self, config: FourierNetworkConfig, factor: float) -> FourierNetworkConfig:
+        return replace(config, sigma=config.sigma / factor)
+
+    def example(self, config: FourierNetworkConfig, batch: int, length: int, random: torch.Generator):
+        return torch.rand(batch, config.inputs, generator=random), {0: "batch"}
+
+    def bytes_a_point(self, config: FourierNetworkConfig, short: int, full: int) -> int:
+        return short * (config.features + 3 * config.layers * config.width) + 3 * full * config.outputs

@@ -9,8 +9,9 @@ from koopsim.search.confirm import confirmed
 from koopsim.search.directory import Search, SearchDirectory
 from koopsim.search.local import LocalSearch
 from koopsim.search.results import best_trial, read_trials
-from koopsim.search.space import Choice, Listed, LogUniform, Median, SearchSpace, Uniform, base_of, space_of
+from koopsim.search.space import base_of, space_of
 from koopsim.search.trial import Trial
+from koopsim.spaces import Choice, Listed, LogUniform, Median, SearchSpace, Uniform
 
 __all__ = [
     "ASHA",

@@ -17,8 +17,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import Run, SIMConfig
+from koopsim.config import Run
 from koopsim.errors import KoopsimError
+from koopsim.kinds import model_kind
 from koopsim.models import build
 from koopsim.nn import SIM, RandomFourierFeatures
 from koopsim.tasks import Task
@@ -47,11 +48,11 @@ def median_bandwidth(model: nn.Module, x: Tensor, seed: int = 0) -> float:
 
 def with_median_bandwidth(run: Run, task: Task, factor: float, device: torch.device) -> Run:
     """The run with the bandwidth measured on its own untrained lift and the first training inputs, times `factor`."""
-    if not isinstance(run.model, SIMConfig) or run.model.fourier is None:
-        raise KoopsimError("This model has no bandwidth: it has no Fourier features. Take a two-tier preset.")
+    kind = model_kind(run.model)
+    kind.with_bandwidth(run.model, 1.0)  # a model without one says so first
     torch.manual_seed(run.seed)
     model = build(run.model).to(device)
     x = task.split(run.train_on)[0]
     spread = torch.linspace(0, len(x) - 1, min(POINTS if x.ndim == 2 else SAMPLES, len(x)), device=x.device).long()
     found = factor * median_bandwidth(model, task.inputs(x[spread]))
-    return replace(run, model=replace(run.model, fourier=replace(run.model.fourier, bandwidth=found)))
+    return replace(run, model=kind.with_bandwidth(run.model, found))

@@ -25,8 +25,8 @@ from koopsim.runs import environment, read_json, write_json
 from koopsim.search.directory import CONFIRM_FOLDER, Search, SearchDirectory, search_to_dict
 from koopsim.search.outcome import SEED_STEP
 from koopsim.search.results import best_trial, ranked, values_of
-from koopsim.search.space import Listed
 from koopsim.search.trial import Trial
+from koopsim.spaces import Listed
 
 FRESH = 1000 * SEED_STEP  # from the search's seeds to those used here: beyond every trial's and every retraining's
 

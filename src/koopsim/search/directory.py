@@ -22,8 +22,8 @@ from typing import Any
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.runs import environment, read_json, write_atomically, write_json
-from koopsim.search.space import SearchSpace
 from koopsim.search.space_text import overridden, space_to_dict
+from koopsim.spaces import SearchSpace
 
 SEARCH_FILE, PICTURES_FILE = "search.json", "pictures.json"  # what a folder is known by: see per_picture.py
 CONFIRM_FOLDER = "confirm"

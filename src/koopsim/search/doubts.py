@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from koopsim.search.results import ranked, value_of
-from koopsim.search.space import LogUniform, SearchSpace, Uniform
 from koopsim.search.trial import Trial, length
+from koopsim.spaces import LogUniform, SearchSpace, Uniform
 
 FEW = 3  # trials that have to agree
 OUTER = 0.15  # share of a range that counts as its end

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koopsim.config import ImageRegressionConfig, Run
+from koopsim.config import Run
 from koopsim.errors import KoopsimError
+from koopsim.kinds import task_kind
 from koopsim.search.asha import ASHA
 from koopsim.search.directory import Search, SearchDirectory
 from koopsim.search.results import trials_csv
@@ -240,8 +241,7 @@ class LocalSearch:
     def _stacks(self, run: Run) -> bool:
         if self.search.engine == "auto":
             # the small VGG has kernels of its own in bfloat16, which a stack cannot use
-            pictures = isinstance(run.task, ImageRegressionConfig)
-            fused = self.device.type == "cuda" and run.precision == "bf16" and not pictures
+            fused = self.device.type == "cuda" and run.precision == "bf16" and not task_kind(run.task).many
             return stackable(run) and not fused
         if self.search.engine == "stacked" and not stackable(run):
             raise KoopsimError(

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from koopsim.config import ImageRegressionConfig, Run, to_dict
+from koopsim.config import Run, to_dict
+from koopsim.kinds import task_kind
 from koopsim.runs import RunDirectory, environment, write_json
 from koopsim.search.directory import Search, SearchDirectory
 from koopsim.search.doubts import doubts
@@ -33,8 +34,7 @@ SEED_STEP = 100_003  # between the seeds of retrainings: far from those of other
 
 def final_run(run: Run, number: int = 0) -> Run:
     """The run that a best trial is trained again by."""
-    train_on = "train" if isinstance(run.task, ImageRegressionConfig) else "train+valid"
-    return replace(run, train_on=train_on, seed=run.seed + number * SEED_STEP)
+    return replace(run, train_on=task_kind(run.task).final_split, seed=run.seed + number * SEED_STEP)
 
 
 def chosen(search: Search, trials: Sequence[Trial], confirmed: Sequence[dict[str, Any]] = ()) -> Trial:

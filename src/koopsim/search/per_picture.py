@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from koopsim.config import ImageRegressionConfig, to_dict
+from koopsim.config import to_dict
 from koopsim.errors import KoopsimError
+from koopsim.kinds import task_kind
 from koopsim.runs import RunDirectory, environment, read_json, write_json
 from koopsim.search.directory import (
     PICTURES_FILE,
@@ -40,7 +41,7 @@ class PictureSearches:
     @classmethod
     def create(cls, path: Path | str, search: Search, names: list[str], overwrite: bool = False) -> PictureSearches:
         """A new folder; one that already holds such a search is left alone unless told otherwise."""
-        if not isinstance(search.base.task, ImageRegressionConfig):
+        if not task_kind(search.base.task).many:
             raise KoopsimError(f"{search.name} is not about pictures; a search per picture needs image regression.")
         folder = cls(take_folder(path, overwrite))
         folder.result_file.unlink(missing_ok=True)

@@ -16,8 +16,8 @@ from matplotlib.figure import Figure
 
 from koopsim.runs import write_figure
 from koopsim.search.results import best_so_far, ranked, value_of
-from koopsim.search.space import BANDWIDTH, Choice, LogUniform, Median, SearchSpace
 from koopsim.search.trial import Trial
+from koopsim.spaces import BANDWIDTH, Choice, LogUniform, Median, SearchSpace
 
 RATE = "recipe.learning_rate"
 GONE = "0.6"  # the grey of trials without a figure

@@ -28,8 +28,9 @@ from koopsim.runs import named
 from koopsim.search.directory import Search, SearchDirectory
 from koopsim.search.ray_worker import NO_ROOM, payload_of, train_trial
 from koopsim.search.results import trials_csv
-from koopsim.search.space import BANDWIDTH, with_values
+from koopsim.search.space import with_values
 from koopsim.search.trial import Listener, Trial, draw_trials, length
+from koopsim.spaces import BANDWIDTH
 from koopsim.train.loop import Stopped
 
 try:

@@ -20,9 +20,10 @@ from safetensors.torch import save
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.runs import named
 from koopsim.search.directory import Search
-from koopsim.search.space import BANDWIDTH, SearchSpace, is_median, trial_run
+from koopsim.search.space import is_median, trial_run
 from koopsim.search.space_text import overridden, space_to_dict
 from koopsim.search.trial import Alone, AlonePictures, Diverged, Trial, alone, length, settled
+from koopsim.spaces import BANDWIDTH, SearchSpace
 from koopsim.tasks import build_task
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the system's words for a full disk

@@ -17,8 +17,8 @@ from typing import Any
 
 from koopsim.config import to_dict
 from koopsim.errors import KoopsimError
-from koopsim.search.space import SearchSpace
 from koopsim.search.trial import Trial
+from koopsim.spaces import SearchSpace
 
 
 def value_of(trial: Trial, path: str) -> Any:

@@ -21,17 +21,8 @@ from typing import Any
 
 from koopsim.config import Run
 from koopsim.errors import KoopsimError, did_you_mean
-from koopsim.search.space import (
-    Choice,
-    Listed,
-    LogUniform,
-    Median,
-    Parameter,
-    SearchSpace,
-    Uniform,
-    resolved,
-    with_values,
-)
+from koopsim.search.space import resolved, with_values
+from koopsim.spaces import Choice, Listed, LogUniform, Median, Parameter, SearchSpace, Uniform
 
 SETTINGS = {"trials": int, "max_t": int, "grace": int, "reduction": float, "metric": str, "mode": str}
 RANGES: dict[str, type[LogUniform] | type[Uniform] | type[Median]]

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import FourierNetworkConfig, ImageRegressionConfig, Recipe, Run, SIMConfig, to_dict
+from koopsim.config import Recipe, Run, to_dict
+from koopsim.kinds import model_kind, task_kind
 from koopsim.models import build
 from koopsim.search.batched import batchable
 from koopsim.search.batched_step import BatchedPopulation
-from koopsim.search.space import BANDWIDTH, with_values
 from koopsim.search.together import Slot, together
 from koopsim.search.trial import finite_mean, length, put
 from koopsim.tasks import Task
@@ -38,8 +38,8 @@ def stackable(run: Run) -> bool:
 
     Parameters can be averaged in a stack, running statistics cannot: of averaged models only those of pictures.
     """
-    averages = run.recipe.average and not isinstance(run.task, ImageRegressionConfig)
-    return isinstance(run.model, SIMConfig | FourierNetworkConfig) and not averages
+    averages = run.recipe.average and not task_kind(run.task).many
+    return model_kind(run.model).stackable and not averages
 
 
 def stack_key(run: Run) -> str:
@@ -49,10 +49,7 @@ def stack_key(run: Run) -> str:
     recipe = replace(
         recipe, weight_decay=float(run.recipe.weight_decay > 0)
     )  # how much is a slot's own, whether is not
-    run = replace(run, recipe=recipe, seed=0)
-    if isinstance(run.model, SIMConfig) and run.model.fourier:
-        run = with_values(run, {BANDWIDTH: 1.0})
-    return repr(to_dict(run))
+    return repr(to_dict(replace(run, model=model_kind(run.model).common(run.model), recipe=recipe, seed=0)))
 
 
 def padded_schedule(recipe: Recipe, steps_per_epoch: int, max_t: int) -> Tensor:

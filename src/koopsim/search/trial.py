@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koopsim.config import ImageRegressionConfig, Run, SIMConfig
+from koopsim.config import Run
+from koopsim.kinds import model_kind, task_kind
 from koopsim.search.bandwidth import with_median_bandwidth
-from koopsim.search.space import BANDWIDTH, SearchSpace, is_median, trial_run
+from koopsim.search.space import is_median, trial_run
+from koopsim.spaces import BANDWIDTH, SearchSpace
 from koopsim.tasks import ImageRegression, Task
 from koopsim.train import prepare
 from koopsim.train.loop import untrained
@@ -102,7 +104,7 @@ class Alone:
 
         A model with a solver may have chosen settings of its own on the way, so it is built anew.
         """
-        return isinstance(run.model, SIMConfig) and run.recipe.epochs <= self.room
+        return model_kind(run.model).can_take_over and run.recipe.epochs <= self.room
 
     def become(self, run: Run) -> None:
         """Begin that trial in the place of this one."""
@@ -174,7 +176,7 @@ def alone(
     run: Run, task: Task, device: torch.device, capture: bool | None = None, room: int = 0
 ) -> Alone | AlonePictures:
     """The trial by itself, whatever its task."""
-    if isinstance(run.task, ImageRegressionConfig):
+    if task_kind(run.task).many:
         assert isinstance(task, ImageRegression)
         return AlonePictures(run, task, device, capture)
     return Alone(run, task, device, capture, room)

@@ -8,6 +8,9 @@ mean and deviation of the training images. The validation images are a seeded te
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim import datasets
-from koopsim.config import ClassificationConfig, Recipe
+from koopsim.config import ClassificationConfig, Recipe, Run
 from koopsim.errors import KoopsimError
+from koopsim.kinds import Preset, Scale, TaskKind, model_kind, register
 from koopsim.nn.cross_entropy import cross_entropy
+from koopsim.registry import DATASETS
+from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
+from koopsim.tasks import table2
 from koopsim.tasks.augment import augmented, cut_out
 from koopsim.tasks.base import Split
 
@@ -108,3 +115,63 @@ def channel_statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = counts @ values / counts.sum(1)
     variance = counts @ values**2 / counts.sum(1) - mean**2
     return mean, np.sqrt(np.where(variance > 1e-12, variance, 1.0))
+
+
+@register
+class ClassificationKind(TaskKind):
+    """What the house asks of the task; the paper's rows are in table2.py."""
+
+    config, task = ClassificationConfig, Classification
+    order, table = 2, "table2"
+
+    def presets(self) -> dict[str, Preset]:
+        return table2.PRESETS
+
+    def smoke(self, name: str, run: Run) -> Run:
+        """The same kind of model on scikit-learn's digits: few steps, so larger ones."""
+        small = table2.PRESETS.get(f"digits/{name.split('/')[-1]}")
+        model = small.model if small else model_kind(run.model).for_images(run.model, (1, 8, 8), 10)
+        recipe = replace(run.recipe, batch_size=32, epochs=4, warm_up=10, shift=min(run.recipe.shift, 1))
+        recipe = replace(recipe, learning_rate=max(recipe.learning_rate, 5e-3), average=min(run.recipe.average, 0.9))
+        return Run(model, ClassificationConfig("digits", train=600), recipe)
+
+    def own_space(self, run: Run, smoke: bool) -> SearchSpace:
+        parameters: dict[str, Parameter] = {
+            "recipe.batch_size": Choice((32, 64) if smoke else (64, 128, 256, 512)),
+            "recipe.epochs": Choice((4, 8) if smoke else (20, 40, 60, 80)),
+            "recipe.learning_rate": LogUniform(1e-4, 0.05),
+            "recipe.schedule": Choice(("onecycle", "step", "constant")),
+            "recipe.step_size": Choice((1, 2, 4) if smoke else tuple(range(5, 55, 5))),
+        }
+        shape = {"trials": 8, "max_t": 8, "grace": 2} if smoke else {"trials": 200, "max_t": 80, "grace": 5}
+        return SearchSpace(parameters, **shape, metric="accuracy", mode="max")
+
+    def on_own_data(self, run: Run, name: str, data: str) -> tuple[str, Run]:
+        images = datasets.load(data)
+        model = model_kind(run.model).for_images(run.model, images.shape, len(images.classes))
+        task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data)
+        batch = min(run.recipe.batch_size, max(8, len(images.train[0]) // 20))
+        recipe = replace(run.recipe, batch_size=batch)
+        return f"{images.name}/{name.split('/')[1]}", replace(run, model=model, task=task, recipe=recipe)
+
+    def needs(self, config: ClassificationConfig) -> set[str]:
+        return {config.dataset} if config.dataset in DATASETS else set()
+
+    def rows(self, scale: Scale) -> dict[str, Scale]:
+        """Three data sets, or the digits, which are small as they are."""
+        sets = table2.SETS if scale == "paper" else ("digits",)
+        return {f"{data}/{kind}": "paper" for data in sets for kind in table2.ROWS}
+
+    def seconds(self, name: str, scale: Scale) -> float | None:
+        return (table2.SECONDS if scale == "paper" else table2.SMOKE_SECONDS).get(name)
+
+    def repeats(self, scale: Scale) -> int:
+        return 3 if scale == "paper" else 1
+
+    def place(self, task: dict[str, Any], named: str | None = None) -> str:
+        few = f", {task['train']} images" if task.get("train") else ""
+        known = DATASETS.find(task["dataset"])
+        return (known.label if known else Path(task["dataset"]).name) + few
+
+    def published(self, name: str) -> str | None:
+        return table2.PUBLISHED.get(name)

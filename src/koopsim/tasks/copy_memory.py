@@ -10,13 +10,18 @@ at best guess the last ten of T+20 positions among eight digits: 10 ln 8 / (T+20
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import CopyMemoryConfig, Recipe
+from koopsim.config import CopyMemoryConfig, Recipe, Run
 from koopsim.errors import KoopsimError
+from koopsim.kinds import Preset, Scale, TaskKind, register
 from koopsim.nn.cross_entropy import cross_entropy
+from koopsim.spaces import Choice, LogUniform, SearchSpace
+from koopsim.tasks import table1
 from koopsim.tasks.base import Split
 
 DIGITS = 10  # how many are to be remembered
@@ -87,3 +92,37 @@ class CopyMemory:
         if report is not None:
             figures["unconverged"] = unconverged / n
         return figures | {"memoryless_loss": self.memoryless_loss}
+
+
+@register
+class CopyMemoryKind(TaskKind):
+    """What the house asks of the task; the paper's rows are in table1.py."""
+
+    config, task = CopyMemoryConfig, CopyMemory
+    order, table, figures = 1, "table1", ("figure3",)
+
+    def presets(self) -> dict[str, Preset]:
+        return table1.PRESETS
+
+    def smoke(self, name: str, run: Run) -> Run:
+        """A short horizon and large batches."""
+        task = replace(run.task, horizon=20, train=900, valid=100, test=200)  # pyright: ignore[reportCallIssue]
+        return replace(run, task=task, recipe=replace(run.recipe, batch_size=20, epochs=20, learning_rate=2e-3))
+
+    def own_space(self, run: Run, smoke: bool) -> SearchSpace:
+        batches = Choice((10, 20) if smoke else (1, 2, 5, 10, 20))
+        shape = {"trials": 8, "max_t": 4, "grace": 1} if smoke else {"trials": 100, "max_t": 6, "grace": 3}
+        parameters = {"recipe.batch_size": batches, "recipe.learning_rate": LogUniform(1e-4, 0.05)}
+        return SearchSpace(parameters, **shape, metric="loss", mode="min")
+
+    def rows(self, scale: Scale) -> dict[str, Scale]:
+        return dict.fromkeys(table1.PRESETS, scale)
+
+    def seconds(self, name: str, scale: Scale) -> float | None:
+        return (table1.SECONDS if scale == "paper" else table1.SMOKE_SECONDS).get(name)
+
+    def place(self, task: dict[str, Any], named: str | None = None) -> str:
+        return f"Copy memory, T = {task['horizon']}"
+
+    def published(self, name: str) -> float | None:
+        return table1.PUBLISHED.get(name)

@@ -9,18 +9,25 @@ trained together.
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import ImageRegressionConfig, Recipe
+from koopsim.config import ImageRegressionConfig, Recipe, Run
 from koopsim.errors import KoopsimError
+from koopsim.kinds import Preset, Scale, TaskKind, model_kind, register
 from koopsim.pictures import PictureSet, picture_set
+from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
+from koopsim.tasks import table3
 
 PARTS = {"train": [(0, 0)], "valid": [(0, 1)], "train+valid": [(0, 0), (0, 1)], "test": [(1, 1)]}  # row, column offset
 EVALUATION_ROWS = 65_536
+PAPER_SIZE = 512
 
 
 def coordinates(height: int, width: int, device: torch.device | str = "cpu") -> Tensor:
@@ -119,3 +126,66 @@ class ImageRegression:
         with full_precision():
             rows = [model(part).float().cpu() for part in x.split(EVALUATION_ROWS)]
         return torch.cat(rows).reshape(self.size, self.size, -1).numpy()
+
+
+@register
+class ImageRegressionKind(TaskKind):
+    """What the house asks of the task; the paper's rows are in table3.py."""
+
+    config, task = ImageRegressionConfig, ImageRegression
+    order, table, figures = 3, "table3", ("figure4",)
+    many = True
+    final_split = "train"  # as in the paper: the valid pixels are never trained on
+
+    def presets(self) -> dict[str, Preset]:
+        return table3.PRESETS
+
+    def smoke(self, name: str, run: Run) -> Run:
+        """Small pictures, whose pixels are wide: so are the features. A hundred steps: a short memory."""
+        own = _config(run)
+        task = replace(own, size=64, steps_an_epoch=20)
+        model = model_kind(run.model).coarser(run.model, own.size / task.size)
+        recipe = replace(run.recipe, epochs=5, average=min(run.recipe.average, 0.9))
+        return replace(run, model=model, task=task, recipe=recipe)
+
+    def own_space(self, run: Run, smoke: bool) -> SearchSpace:
+        sizes = Choice((32, 64) if smoke else (32, 64, 128, 256, 512))
+        parameters: dict[str, Parameter] = {"recipe.learning_rate": LogUniform(1e-4, 0.05)}
+        parameters |= model_kind(run.model).sizes(run.model, sizes)
+        shape = {"trials": 6, "max_t": 5, "grace": 1} if smoke else {"trials": 200, "max_t": 100, "grace": 5}
+        return SearchSpace(parameters, **shape, metric="psnr", mode="max")
+
+    def search_base(self, run: Run) -> Run:
+        """2,000 steps on all pixels, cut into a hundred pieces: the paper's 100 iterations."""
+        task = _config(run)
+        if task.steps_an_epoch == 100:
+            epochs = run.recipe.epochs * 100 // 20
+            run = replace(run, task=replace(task, steps_an_epoch=20), recipe=replace(run.recipe, epochs=epochs))
+        return super().search_base(run)
+
+    def rows(self, scale: Scale) -> dict[str, Scale]:
+        return dict.fromkeys(table3.PRESETS, scale)
+
+    def seconds(self, name: str, scale: Scale) -> float | None:
+        return None if scale == "paper" else table3.SMOKE_SECONDS.get(name)
+
+    def variants(self, run: Run, pictures: Sequence[str], count: int | None) -> list[tuple[str, Run]]:
+        task = replace(_config(run), count=count)
+        return [(f"-{Path(name).name}", replace(run, task=replace(task, pictures=name))) for name in pictures]
+
+    def place(self, task: dict[str, Any], named: str | None = None) -> str:
+        return f"Pictures: {set_name(task, named)}"
+
+    def published(self, name: str) -> dict[str, str] | None:
+        return table3.PUBLISHED.get(name)
+
+
+def _config(run: Run) -> ImageRegressionConfig:
+    assert isinstance(run.task, ImageRegressionConfig)
+    return run.task
+
+
+def set_name(task: dict[str, Any], named: str | None = None) -> str:
+    """The name of a set of pictures, with their size where it is not the paper's; `task` as it stands in a file."""
+    name, size = named or Path(task["pictures"]).name, task.get("size", PAPER_SIZE)
+    return name if size == PAPER_SIZE else f"{name} at {size}"

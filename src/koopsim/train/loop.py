@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import ImageRegressionConfig, Run, to_dict
+from koopsim.config import Run, to_dict
 from koopsim.errors import KoopsimError
+from koopsim.kinds import task_kind
 from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.runs import RunDirectory, write_json
@@ -90,7 +91,7 @@ def train(
     task: Task | None = None,
 ) -> dict[str, Any]:
     """Train `run` in `directory` and return its result; `listen` hears of progress and of each epoch."""
-    if isinstance(run.task, ImageRegressionConfig):  # many networks at once
+    if task_kind(run.task).many:
         from koopsim.train.picture_runs import train_pictures
 
         return train_pictures(run, directory, name, device, resume, capture, listen)
@@ -222,7 +223,7 @@ def load(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
     """The trained model of a run directory, in eval mode."""
     directory = RunDirectory(path)
     _, run = directory.read_config()
-    if isinstance(run.task, ImageRegressionConfig):  # a list of networks, one a picture
+    if task_kind(run.task).many:  # a list of networks, one a picture
         from koopsim.train.picture_runs import load_pictures
 
         return load_pictures(run, directory, device)

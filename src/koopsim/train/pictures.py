@@ -13,15 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import (
-    FourierNetworkConfig,
-    IdentityConfig,
-    MLPConfig,
-    Model,
-    Recipe,
-    SIMConfig,
-)
-from koopsim.errors import KoopsimError
+from koopsim.config import ModelConfig, Recipe
+from koopsim.kinds import model_kind
 from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.nn.folded import fixed_features, folded
@@ -38,7 +31,7 @@ class Member:
     """A network to be trained: on which picture, from which configuration, how fast, from which seed."""
 
     picture: int
-    model: Model
+    model: ModelConfig
     learning_rate: float
     seed: int = 0
 
@@ -63,7 +56,9 @@ def population_of(
 
     `schedules` (members, steps, 4) take the place of the recipe's at each member's learning rate.
     """
-    short = precision == "tf32" or (precision in SHORT and not _learns_phases(members[0].model))
+    short = precision == "tf32" or (
+        precision in SHORT and not model_kind(members[0].model).learns_phases(members[0].model)
+    )
     torch.set_float32_matmul_precision("high" if short else "highest")
     models = [build_member(m, precision).to(task.device) for m in members]
     dtype = SHORT.get(precision)
@@ -117,11 +112,6 @@ def put_member(
             inputs[row].copy_(features)
 
 
-def _learns_phases(model: Model) -> bool:
-    """Two-tier: phases of hundreds of radians come out of the lift, and three digits of them are not enough."""
-    return isinstance(model, SIMConfig) and model.fourier is not None and not isinstance(model.lift, IdentityConfig)
-
-
 def _features(models: Sequence[nn.Module], x: Tensor, dtype: torch.dtype | None) -> Tensor | None:
     """(P, n, M), filled one by one, since two whole copies may not fit; None where the features are learnt."""
     first = fixed_features(models[0], x, dtype)
@@ -135,25 +125,13 @@ def _features(models: Sequence[nn.Module], x: Tensor, dtype: torch.dtype | None)
     return stacked
 
 
-def bytes_of(model: Model, pixels: int, precision: str = "float32") -> int:
+def bytes_of(model: ModelConfig, pixels: int, precision: str = "float32") -> int:
     """About how much memory a member needs while it trains: activations kept for the gradient, and Adam."""
     short = 2 if precision in SHORT else 8 if precision == "float64" else 4
     full = 8 if precision == "float64" else 4
-    match model:
-        case SIMConfig():
-            features = model.lifted if model.fourier else 0
-            row = short * (features + 6 * model.hidden) + 3 * full * model.outputs
-            if isinstance(model.lift, MLPConfig):
-                row += full * (5 * model.lift.width * model.lift.layers + 4 * features)
-            elif not isinstance(model.lift, IdentityConfig):
-                raise KoopsimError(f"{type(model.lift).__name__} does not lift points; image regression needs an MLP.")
-        case FourierNetworkConfig():
-            row = short * (model.features + 3 * model.layers * model.width) + 3 * full * model.outputs
-        case _:
-            raise KoopsimError(f"{type(model).__name__} does not take points; image regression needs a SIM.")
-    return pixels * row + 8 * full * parameters_of(model)
+    return pixels * model_kind(model).bytes_a_point(model, short, full) + 8 * full * parameters_of(model)
 
 
-def parameters_of(model: Model) -> int:
+def parameters_of(model: ModelConfig) -> int:
     with torch.device("meta"):
         return count_parameters(build(model))

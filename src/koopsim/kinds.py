@@ -1,0 +1,286 @@
+"""What the rest of the house asks of a model, a lift, a task or a data set: one class each, to be subclassed.
+
+    @register
+    class EchoKind(TaskKind):
+        config, task = EchoConfig, Echo
+        def presets(self): ...
+
+An entry stands beside the code it speaks for, in nn/, implicit/, tasks/, datasets/ or in a plugin (registry.py). Only
+what has no default must be given; each default is what suits a plain feedforward model on plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+from koopsim.config import LiftConfig, ModelConfig, Recipe, Run, TaskConfig
+from koopsim.errors import KoopsimError
+from koopsim.registry import DATASETS, LIFTS, MODELS, TASKS
+from koopsim.spaces import LogUniform, Parameter, SearchSpace
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+Scale = Literal["paper", "smoke"]
+Shape = tuple[int, int, int]  # channels, height, width
+OTHERS = 9  # the place in the report's palette of whoever has none of their own
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A run by name. `best` is a freer recipe for the same model: augmentation, averaging, any schedule."""
+
+    run: Run
+    paper_parameters: int | None = None
+    best: Recipe | None = None
+
+    @property
+    def model(self) -> ModelConfig:
+        return self.run.model
+
+
+class ModelKind:
+    """A kind of model."""
+
+    config: ClassVar[type[ModelConfig]]
+    stackable: ClassVar[bool] = False  # knows torch.vmap: the trials of a search can train as one batched model
+    has_solver: ClassVar[bool] = False  # its forward iterates until it has converged
+    can_take_over: ClassVar[bool] = False  # nothing but weights and buffers tells a new one from a trained one
+
+    def build(self, config: Any) -> nn.Module:
+        """The untrained module."""
+        raise NotImplementedError
+
+    def presets(self) -> dict[str, Preset]:
+        """Runs by name, besides those that its tasks have for it."""
+        return {}
+
+    # ------------------------------------------------ how it is called
+
+    def slug(self, config: Any) -> str:
+        """Its word in a preset's name, after the task's: "sim-two"."""
+        return self.config.__name__.removesuffix("Config").lower()
+
+    def title(self, config: Any) -> str:
+        """Its name in tables and charts."""
+        return self.config.__name__.removesuffix("Config")
+
+    def colour(self, config: Any, best: bool = False) -> int:
+        """Its place in the report's palette; `best`: by a recipe of our own."""
+        return OTHERS
+
+    # ------------------------------------------------ how it fits what it is given
+
+    def for_images(self, config: Any, shape: Shape, outputs: int) -> ModelConfig:
+        """The same model for images of this shape, with so many classes."""
+        raise KoopsimError(f"{self.title(config)} does not look at images.")
+
+    def coarser(self, config: Any, factor: float) -> ModelConfig:
+        """The same model where its inputs lie `factor` times closer together in what they mean: small pictures."""
+        return config
+
+    def smoke(self, run: Run) -> Run:
+        """What the model changes of a run that is to end in seconds, after the task has made it small."""
+        return run
+
+    def example(self, config: Any, batch: int, length: int, random: torch.Generator) -> tuple[Tensor, dict[int, str]]:
+        """An input to trace the model with, of so many samples (sequences: so long), and its free axes by name."""
+        raise KoopsimError(f"{self.title(config)} has no example input: its kind says nothing of what it takes.")
+
+    # ------------------------------------------------ what a search varies
+
+    def parameters(self, config: Any) -> dict[str, Parameter]:
+        """What a search varies besides the recipe, by path."""
+        return {}
+
+    def sizes(self, config: Any, values: Parameter) -> dict[str, Parameter]:
+        """Those widths that the paper searches over in image regression, each drawn from `values`."""
+        return {}
+
+    def common(self, config: Any) -> ModelConfig:
+        """The model with all that may differ between the members of a stack (but weights) set to one value."""
+        return config
+
+    def with_bandwidth(self, config: Any, bandwidth: float) -> ModelConfig:
+        """The model with this bandwidth of its Fourier features."""
+        raise KoopsimError("This model has no bandwidth: it has no Fourier features. Take a two-tier preset.")
+
+    # ------------------------------------------------ image regression
+
+    def bytes_a_point(self, config: Any, short: int, full: int) -> int:
+        """Memory that training takes for each point; `short` and `full`: bytes of a product's and of other numbers."""
+        raise KoopsimError(f"{self.title(config)} does not take points; image regression needs a SIM.")
+
+    def learns_phases(self, config: Any) -> bool:
+        """Whether what it learns ends in a sine: three digits of a phase of hundreds of radians are not enough."""
+        return False
+
+
+class LiftKind:
+    """A kind of lift mu."""
+
+    config: ClassVar[type[LiftConfig]]
+    widths: ClassVar[tuple[str, ...]] = ()  # entries of the configuration that a search over sizes varies
+
+    def build(self, config: Any, dim: int) -> nn.Module:
+        """The untrained module, ending in `dim` features."""
+        raise NotImplementedError
+
+    def example(self, config: Any, batch: int, length: int, random: torch.Generator) -> tuple[Tensor, dict[int, str]]:
+        """An input of the lift, as `ModelKind.example`."""
+        raise KoopsimError(f"{self.config.__name__} has no example input: its kind says nothing of what it takes.")
+
+    def for_images(self, config: Any, shape: Shape) -> LiftConfig:
+        """The same lift for images of this shape."""
+        raise KoopsimError(f"{self.config.__name__} does not look at images.")
+
+    def bytes_a_point(self, config: Any, features: int, full: int) -> int:
+        """As `ModelKind.bytes_a_point`: the lift's share, with so many Fourier features behind it."""
+        raise KoopsimError(f"{self.config.__name__} does not lift points; image regression needs an MLP.")
+
+
+class TaskKind:
+    """A kind of task."""
+
+    config: ClassVar[type[TaskConfig]]
+    task: ClassVar[Any]  # the class: task(config, device), with `metric` and `lower_is_better`
+    order: ClassVar[int] = 100  # of tasks in lists; the paper's come first
+    table: ClassVar[str | None] = None  # of the paper, which its rows make,
+    figures: ClassVar[tuple[str, ...]] = ()  # and the figures
+    many: ClassVar[bool] = False  # a network for each of its pictures, not one for all
+    final_split: ClassVar[Literal["train", "train+valid"]] = "train+valid"  # trained on after a search
+
+    def build(self, config: Any, device: torch.device | str = "cpu") -> Any:
+        """The task, its data on `device`."""
+        return self.task(config, device)
+
+    def presets(self) -> dict[str, Preset]:
+        """Runs by name: "copy/sim-single"."""
+        return {}
+
+    def smoke(self, name: str, run: Run) -> Run:
+        """The run of a preset at a size that ends in seconds on two cores: the same code on less data."""
+        return replace(run, recipe=replace(run.recipe, epochs=min(run.recipe.epochs, 4)))
+
+    # ------------------------------------------------ search
+
+    def space(self, run: Run, smoke: bool) -> SearchSpace:
+        """What a search over this run draws from: the task's part, and the model's."""
+        space = self.own_space(run, smoke)
+        return replace(space, parameters=space.parameters | model_kind(run.model).parameters(run.model))
+
+    def own_space(self, run: Run, smoke: bool) -> SearchSpace:
+        """The task's part."""
+        epochs = run.recipe.epochs
+        mode = "min" if self.task.lower_is_better else "max"
+        parameters: dict[str, Parameter] = {"recipe.learning_rate": LogUniform(1e-4, 0.05)}
+        return SearchSpace(parameters, 8 if smoke else 100, epochs, max(1, epochs // 4), 2, self.task.metric, mode)
+
+    def search_base(self, run: Run) -> Run:
+        """The run that a search varies: choices are made on the validation split."""
+        return replace(run, train_on="train")
+
+    # ------------------------------------------------ the user's data
+
+    def on_own_data(self, run: Run, name: str, data: str) -> tuple[str, Run]:
+        """(name, run) with the user's data in place of the preset's, the model's shape following from it."""
+        raise KoopsimError(f"--data gives images to classify, which {name} does not: leave the preset out.")
+
+    def needs(self, config: Any) -> set[str]:
+        """The named data sets without which it cannot begin."""
+        return set()
+
+    # ------------------------------------------------ the paper, as `reproduce` makes it
+
+    def rows(self, scale: Scale) -> dict[str, Scale]:
+        """The presets behind its table, in the table's order, each with the scale it is run at."""
+        return {}
+
+    def seconds(self, name: str, scale: Scale) -> float | None:
+        """What a run of the preset took: at the paper's size on one H200, at the smoke scale on one core."""
+        return None
+
+    def repeats(self, scale: Scale) -> int:
+        """Seeds of each row."""
+        return 1
+
+    def variants(self, run: Run, pictures: Sequence[str], count: int | None) -> list[tuple[str, Run]]:
+        """(label, run) of each run behind a row; image regression has one for each set of `pictures`."""
+        return [("", run)]
+
+    # ------------------------------------------------ the report
+
+    def place(self, task: dict[str, Any], named: str | None = None) -> str:
+        """The data that a run learnt, in words; `task` as it stands in a file. Runs of a place are drawn together."""
+        return self.config.__name__.removesuffix("Config")
+
+    def published(self, name: str) -> Any:
+        """What the paper has for a preset, as its table needs it; None where it has nothing."""
+        return None
+
+
+class DatasetKind:
+    """A data set of labelled images, by name."""
+
+    name: str
+    title: str  # in `koopsim data list`
+    label: str  # in tables
+    shape: Shape
+    counts: dict[str, int]  # of images in "train" and "test"
+    order: int = 100  # in lists
+
+    def load(self, root: Path | None = None) -> Any:
+        """The `Images` of it, from the data folder `root` where it keeps files. Nothing is downloaded."""
+        raise NotImplementedError
+
+    def fetch(self, root: Path | None, listen: Callable[[dict[str, Any]], None], patience: Any) -> Any:
+        """Bring what is missing into the data folder and check all of it: a `Fetched`. None: there is nothing to do."""
+        return None
+
+    def on_disk(self, root: Path | None) -> tuple[tuple[str, ...], int, int, Path] | None:
+        """(missing files, bytes there, bytes `fetch` would bring, its folder). None: it needs no files."""
+        return None
+
+
+Kind = TypeVar("Kind")
+
+
+def register(kind: Kind) -> Kind:
+    """Make a kind known: a subclass of one of the above (as a decorator), or an instance of `DatasetKind`."""
+    entry: Any = kind() if isinstance(kind, type) else kind
+    match entry:
+        case ModelKind():
+            MODELS.add(entry.config.__name__, entry)
+        case LiftKind():
+            LIFTS.add(entry.config.__name__, entry)
+        case TaskKind():
+            TASKS.add(entry.config.__name__, entry)
+        case DatasetKind():
+            DATASETS.add(entry.name, entry)
+        case _:
+            raise KoopsimError(
+                f"{entry!r} cannot be registered; expected a subclass of ModelKind, LiftKind, TaskKind or DatasetKind."
+            )
+    return kind
+
+
+def model_kind(config: ModelConfig) -> ModelKind:
+    """What is known of a model's configuration."""
+    return MODELS[type(config).__name__]
+
+
+def lift_kind(config: LiftConfig) -> LiftKind:
+    return LIFTS[type(config).__name__]
+
+
+def task_kind(config: TaskConfig) -> TaskKind:
+    return TASKS[type(config).__name__]
+
+
+def task_kinds() -> list[TaskKind]:
+    """Every task, the paper's first."""
+    return sorted(TASKS.values(), key=lambda kind: kind.order)
