@@ -2,7 +2,6 @@
 
 import ast
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from made_runs import made
@@ -28,8 +27,8 @@ def test_no_class_names_and_no_markup_in_strings(file):
 
 
 def test_every_task_and_model_is_known():
-    assert set(TASKS) == {kind.__name__ for kind in get_args(config.Task)}
-    assert set(MODELS) == {kind.__name__ for kind in get_args(config.Model)}
+    assert set(TASKS) == set(config.TaskConfig.kinds)
+    assert set(MODELS) == set(config.ModelConfig.kinds)
     assert {kind_of(name) for name in PRESETS} <= set(LOOKS)
 
 
