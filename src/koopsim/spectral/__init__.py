@@ -1,20 +1,35 @@
-"""The Koopman side: a matrix or trajectories in, "settles, oscillates or blows up" out."""
+"""Koopman and Perron-Frobenius: a matrix or trajectories in, "settles, oscillates or blows up" and where to, out."""
 
+from .almost_invariant import AlmostInvariantSets
 from .analysis import analyze
 from .dictionary import Lift, Monomials, Nystrom, Observables, RandomFourier
 from .edmd import EDMD
+from .invariant_density import InvariantDensity, invariant_density
+from .markov import MarkovChain, markov_chain
+from .mean_embedding import embedding_of_density, mean_embedding, mmd
+from .perron_frobenius import PerronFrobenius, perron_frobenius
 from .verdict import JordanBlock, Projector, Rotation, Verdict
 
 __all__ = [
     "EDMD",
+    "AlmostInvariantSets",
+    "InvariantDensity",
     "JordanBlock",
     "Lift",
+    "MarkovChain",
     "Monomials",
     "Nystrom",
     "Observables",
+    "PerronFrobenius",
     "Projector",
     "RandomFourier",
     "Rotation",
     "Verdict",
     "analyze",
+    "embedding_of_density",
+    "invariant_density",
+    "markov_chain",
+    "mean_embedding",
+    "mmd",
+    "perron_frobenius",
 ]
