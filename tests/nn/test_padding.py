@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from koopsim.nn.padding import TILE, PaddedKernels, padded_images
+from koopsim.nn.padding import TILE, padded_images, padded_kernels
 
 CHECK = """
 import torch
@@ -46,7 +46,7 @@ def test_kernels_are_padded_with_zeros_and_gradients_come_back(together):
         kernels = [flat[s : s + k.numel()].view_as(k) for s, k in zip(starts, kernels, strict=True)]
     for kernel in kernels:
         kernel.requires_grad_()
-    padded = PaddedKernels.apply(torch.float32, *kernels)
+    padded = padded_kernels(kernels, torch.float32)
     for kernel, wide in zip(kernels, padded, strict=True):
         out, into = kernel.shape[:2]
         assert torch.equal(wide[:out, :into], kernel)

@@ -7,14 +7,11 @@ twin sums a few hundred losses in a single block of threads and takes four kerne
 `kernels.cross_entropy` takes one, which leaves the gradient as well, a short sum, and a product.
 """
 
-from importlib.util import find_spec
-from typing import cast
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from koopsim.nn.transforms import differentiated
+from koopsim.nn.transforms import usable
 
 CLASSES = 64  # at most, in the kernel
 
@@ -28,17 +25,15 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Te
 
 def fused(logits: Tensor, targets: Tensor) -> bool:
     """Whether the Triton kernel can take the place of the twin: float32 logits in training on CUDA."""
-    if not (logits.is_cuda and torch.is_grad_enabled() and find_spec("triton") is not None):
+    if not (torch.is_grad_enabled() and usable(logits)):
         return False
     kinds = logits.dtype == torch.float32 and targets.dtype == torch.int64 and targets.is_cuda
     shapes = logits.ndim == 2 and logits.shape[:1] == targets.shape and 0 < logits.shape[1] <= CLASSES
-    plain = not torch.compiler.is_compiling() and not differentiated(logits)
-    return kinds and shapes and plain and 0 < logits.numel() < 2**31
+    return kinds and shapes and 0 < logits.numel() < 2**31
 
 
 def fused_loss(logits: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """The same by the kernel."""
-    from koopsim.nn.kernels.cross_entropy import CrossEntropy
+    from koopsim.nn.kernels.cross_entropy import losses
 
-    one = (logits.unsqueeze(0), targets.unsqueeze(0))  # one model; under vmap it is many
-    return cast(tuple[Tensor, ...], CrossEntropy.apply(*one, smoothing))[0].squeeze(0)
+    return losses(logits.unsqueeze(0), targets.unsqueeze(0), smoothing)[0].squeeze(0)  # one model; many under vmap

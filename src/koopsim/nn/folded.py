@@ -10,7 +10,6 @@ those that end in phases: a coordinate of 1/512 or a phase of 100 rounded to thr
 """
 
 import math
-from importlib.util import find_spec
 from typing import cast
 
 import torch
@@ -22,6 +21,7 @@ from koopsim.nn.lift import MLP
 from koopsim.nn.linear import MANY, SLICES, Linear, sliced_linear
 from koopsim.nn.sim import SIM
 from koopsim.nn.tancik import FourierNetwork
+from koopsim.nn.transforms import usable
 
 ALIGNED = 8  # an output of 3 columns has no fast product in bfloat16; one of 8 has
 
@@ -94,16 +94,15 @@ def waves(phase: Tensor, dtype: torch.dtype) -> Tensor:
     """(sin, cos) of all phases, (..., F) -> (..., 2 F), in `dtype`; on CUDA in one pass."""
     if not fuses(phase):
         return torch.cat([phase.sin().to(dtype), phase.cos().to(dtype)], dim=-1)
-    from koopsim.nn.kernels.waves import Waves
+    from koopsim.nn.kernels import waves as kernels
 
-    return cast(Tensor, Waves.apply(phase, dtype))
+    return kernels.waves(phase, dtype)
 
 
 def fuses(x: Tensor) -> bool:
     """Whether there are rows enough on CUDA for the sliced product and its kernels."""
     rows = x.numel() // x.shape[-1]
-    many = x.is_cuda and rows >= MANY and rows % SLICES == 0
-    return many and x.dtype != torch.float64 and find_spec("triton") is not None
+    return rows >= MANY and rows % SLICES == 0 and x.dtype != torch.float64 and usable(x)
 
 
 def _output(z: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -11,7 +11,6 @@ alone: a phase of hundreds of radians would feel a rounding of the weights in it
 """
 
 import copy
-from importlib.util import find_spec
 from typing import TypeVar, cast
 
 import torch
@@ -19,9 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim.nn.fourier import RandomFourierFeatures
-from koopsim.nn.lift import MLP, TCN, VGG, CausalConv, TemporalBlock
+from koopsim.nn.lift import MLP, TCN, VGG, CausalConv, TemporalBlock, residual_of, vmapped
 from koopsim.nn.padding import images_of_depth
 from koopsim.nn.sim import SIM
+from koopsim.nn.transforms import usable
 
 
 def fuse(sim: SIM, channel_multiple: int = 1) -> nn.Sequential:
@@ -92,8 +92,8 @@ class FusedVGG(nn.Module):
         return features.reshape(*batch, -1) if len(batch) != 1 else features
 
     def _has_kernels(self, x: Tensor) -> bool:
-        here = x.is_cuda and x.dtype == torch.float32 and self.even and not torch.compiler.is_exporting()
-        return here and not (torch.is_grad_enabled() and x.requires_grad) and find_spec("triton") is not None
+        wanted = torch.is_grad_enabled() and x.requires_grad
+        return x.dtype == torch.float32 and self.even and not wanted and not vmapped(x) and usable(x)
 
     def _plainly(self, x: Tensor) -> Tensor:
         x = x.to(cast(Tensor, self.stages[0].weight).dtype)
@@ -153,15 +153,13 @@ class FusedTCN(nn.Module):
 
     def _has_kernels(self, x: Tensor) -> bool:
         small = self.input_channels <= self.channels <= 64
-        here = x.is_cuda and x.dtype == torch.float32 and not torch.compiler.is_exporting()
-        return small and here and find_spec("triton") is not None
+        return small and x.dtype == torch.float32 and usable(x)
 
     def _stacked(self, x: Tensor) -> Tensor:
-        from koopsim.nn.kernels.tcn import TemporalStack
+        from koopsim.nn.kernels.tcn import temporal_stack
 
-        wide = F.pad(x, (0, self.channels - self.input_channels))
-        one = (t.unsqueeze(0) for t in (wide, self.residual(x), self.W, self.b))
-        return cast(tuple[Tensor, ...], TemporalStack.apply(*one))[0].squeeze(0)
+        one = (t.unsqueeze(0) for t in (x, *residual_of(self.residual, x), self.W, self.b))
+        return temporal_stack(*one)[0].squeeze(0)
 
 
 def _lift(mu: nn.Module, multiple: int) -> tuple[list[nn.Module], nn.Linear | None]:

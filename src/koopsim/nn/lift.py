@@ -10,7 +10,6 @@ import itertools
 import math
 from collections import OrderedDict
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import cast
 
 import torch
@@ -20,8 +19,9 @@ from torch.nn import functional as F
 from koopsim.config import IdentityConfig, MLPConfig, TCNConfig, VGGConfig
 from koopsim.kinds import LiftKind, Shape, register
 from koopsim.nn.linear import Linear
-from koopsim.nn.padding import PaddedKernels, padded_images
+from koopsim.nn.padding import padded_images, padded_kernels
 from koopsim.nn.taps import Taps
+from koopsim.nn.transforms import usable
 
 
 class MLP(nn.Sequential):
@@ -68,25 +68,35 @@ class VGG(nn.Module):
         """Whether the Triton kernels can take the place of the stages: training in bfloat16 on CUDA."""
         bf16 = x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
         even = all(size % 4 == 0 for size in self.image[1:])
-        return bf16 and even and self.training and not vmapped(x) and find_spec("triton") is not None
+        return bf16 and even and self.training and not vmapped(x) and usable(x, self.linear.weight)
 
     def fused_map(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """The stages with padded channels and `kernels.norm`, then the linear layer: (B, C, H, W) -> (B, outputs)."""
-        from koopsim.nn.kernels.norm import NormReluPool
+        from koopsim.nn.kernels.norm import norm_relu_pool
 
         layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
         last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
-        y = padded_images(x, dtype)
+        y, seen = padded_images(x, dtype), []
         with torch.autocast(x.device.type, enabled=False):
-            *kernels, last = cast(tuple, PaddedKernels.apply(dtype, *(conv.weight for conv, _ in layers), last))
+            *kernels, last = padded_kernels([*(conv.weight for conv, _ in layers), last], dtype)
             for i, ((conv, norm), kernel) in enumerate(zip(layers, kernels, strict=True)):
                 y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1)  # its bias: see `kernels.norm`
-                running = (conv.bias, norm.running_mean, norm.running_var, norm.momentum, norm.eps)
-                y = NormReluPool.apply(y, norm.weight, norm.bias, running, i % 2 == 1)
-                y = cast(Tensor, y).permute(0, 3, 1, 2)
-            torch._foreach_add_([cast(Tensor, norm.num_batches_tracked) for _, norm in layers], 1)
+                y, table = norm_relu_pool(y, norm.weight, norm.bias, conv.bias, norm.eps, i % 2 == 1)
+                y = y.permute(0, 3, 1, 2)
+                seen.append(table)
+            _count([norm for _, norm in layers], seen)
             features, W = (t.permute(0, 2, 3, 1).flatten(1) for t in (y, last))  # as they lie in memory
             return F.linear(features, W, self.linear.bias.to(dtype))
+
+
+@torch.no_grad()
+def _count(norms: list[nn.BatchNorm2d], tables: list[Tensor]) -> None:
+    """The running averages of all layers take in what the batch had: a launch or two for all of them."""
+    channels = norms[0].num_features
+    running = [cast(Tensor, t) for norm in norms for t in (norm.running_mean, norm.running_var)]
+    seen = [row[:channels] for table in tables for row in table[4:6]]
+    torch._foreach_lerp_(running, seen, cast(float, norms[0].momentum))  # pyright: ignore[reportCallIssue, reportArgumentType]
+    torch._foreach_add_([cast(Tensor, norm.num_batches_tracked) for norm in norms], 1)
 
 
 def vmapped(x: Tensor) -> bool:
@@ -144,6 +154,13 @@ class TemporalBlock(nn.Module):
         return F.relu(self.residual(x) + F.relu(self.second(F.relu(self.first(x)))))
 
 
+def residual_of(layer: nn.Module, like: Tensor) -> tuple[Tensor, Tensor]:
+    """(R, r) of a block's residual for `kernels.tcn`; two empty tensors where it is the identity."""
+    if isinstance(layer, nn.Linear):
+        return layer.weight, layer.bias
+    return like.new_empty(0, 0), like.new_empty(0)
+
+
 class TCN(nn.Module):
     """(..., T, C) -> (..., T, outputs): temporal blocks of dilation 1, 2, 4, ..., then a linear layer.
 
@@ -171,23 +188,24 @@ class TCN(nn.Module):
     def fused(self, x: Tensor) -> bool:
         """Whether the Triton kernels can take the place of the blocks."""
         small = self.input_channels <= self.channels <= 64
-        return small and x.is_cuda and x.dtype == torch.float32 and find_spec("triton") is not None
+        return small and x.dtype == torch.float32 and usable(x, self.linear.weight)
 
     def stacked(self, x: Tensor) -> Tensor:
         """The blocks as one stack of layers for `kernels.tcn`: (B, T, C_in) -> (B, T, C)."""
-        from koopsim.nn.kernels.tcn import TemporalStack
-        from koopsim.nn.kernels.weight_norm import NormedWeights
+        from koopsim.nn.kernels.tcn import temporal_stack
+        from koopsim.nn.kernels.weight_norm import normed_weights
 
         blocks = [cast(TemporalBlock, block) for block in self.blocks]
         convs = [conv for block in blocks for conv in (block.first, block.second)]
-        if transformed(x) or transformed(convs[0].direction) or torch.compiler.is_compiling():
+        if transformed(x) or transformed(convs[0].direction):
             W, b = self.normed_weights(convs)
         else:
-            layers = (p for conv in convs for p in (conv.direction, conv.gain, conv.bias))
-            W, b = cast(tuple[Tensor, Tensor], NormedWeights.apply(convs[0].kernel, *layers))
-        residual, missing = blocks[0].residual(x), self.channels - self.input_channels
-        one = (t.unsqueeze(0) for t in (F.pad(x, (0, missing)), residual, W, b))  # one model; under vmap it is many
-        return cast(tuple[Tensor, ...], TemporalStack.apply(*one))[0].squeeze(0)
+            W, b = normed_weights(
+                [p for conv in convs for p in (conv.direction, conv.gain, conv.bias)], convs[0].kernel
+            )
+        R, r = residual_of(blocks[0].residual, x)
+        one = (t.unsqueeze(0) for t in (x, R, r, W, b))  # one model; under vmap it is many
+        return temporal_stack(*one)[0].squeeze(0)
 
     def normed_weights(self, convs: list[CausalConv]) -> tuple[Tensor, Tensor]:
         """W (L, C, K, C) and b (L, C) of all layers; the first one's missing input channels are zero."""

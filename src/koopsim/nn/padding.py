@@ -9,21 +9,23 @@ takes the padded picture as it lies in memory, and its outputs are not padded.
 """
 
 import functools
+import itertools
+import math
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from koopsim.nn.flat import common_vector, joined
+from koopsim.nn.flat import common_vector
+from koopsim.nn.kernels.operators import operator
+from koopsim.nn.transforms import usable
 
 TILE = 16
 EIGHT = 8
 
-Shapes = tuple[tuple[int, int, int, int], ...]
+Shapes = tuple[tuple[int, ...], ...]  # (out, in, height, width) each
 
 
 def padded(channels: int) -> int:
@@ -38,60 +40,85 @@ def padded_images(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 def images_of_depth(x: Tensor, depth: int, dtype: torch.dtype) -> Tensor:
     """(B, C, H, W) -> (B, depth, H, W), zeros above C, channels last in memory: on CUDA one pass."""
-    if _on_chip(x) and not x.requires_grad:
+    if usable(x) and not x.requires_grad:
         from koopsim.nn.kernels.padding import channels_last
 
         return channels_last(x, depth, dtype)
     return F.pad(x, (0, 0, 0, 0, 0, depth - x.shape[1])).to(dtype, memory_format=torch.channels_last)
 
 
-class PaddedKernels(torch.autograd.Function):
-    """(dtype, kernels...) -> the padded kernels, channels last in memory."""
+def padded_kernels(kernels: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """The padded kernels, channels last in memory."""
+    shapes = _padded_shapes(_shapes(kernels))
+    parts = _padded(kernels, dtype).split([math.prod(shape) for shape in shapes])
+    return [part.view(o, h, w, i).permute(0, 3, 1, 2) for part, (o, i, h, w) in zip(parts, shapes, strict=True)]
 
-    @staticmethod
-    def forward(ctx: Any, dtype: torch.dtype, *kernels: Tensor) -> tuple[Tensor, ...]:
-        shapes: Shapes = tuple(tuple(k.shape) for k in kernels)  # pyright: ignore[reportAssignmentType]
-        vector, offsets = common_vector(kernels)
-        sizes, forth, ctx.back = _maps(shapes, offsets, TILE, vector.device)
-        ctx.shapes, ctx.dtype = shapes, vector.dtype
-        parts = _taken(vector, forth, dtype).split([out * h * w * into for out, into, h, w in sizes])
-        return tuple(
-            part.view(out, h, w, into).permute(0, 3, 1, 2) for part, (out, into, h, w) in zip(parts, sizes, strict=True)
-        )
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        row = joined([g.permute(0, 2, 3, 1) for g in grads])
-        parts = _taken(row, ctx.back, ctx.dtype).split([o * i * h * w for o, i, h, w in ctx.shapes])
-        return None, *(part.view(shape) for part, shape in zip(parts, ctx.shapes, strict=True))
+def _run(kernels: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    vector, offsets = common_vector(kernels)
+    return _taken(vector, _maps(_shapes(kernels), offsets, vector.device)[0], dtype)
+
+
+def _run_backward(row: Tensor, kernels: Sequence[Tensor]) -> Tensor:
+    """The kernels' gradients one after the other."""
+    shapes = _shapes(kernels)
+    offsets = tuple(itertools.accumulate((math.prod(s) for s in shapes[:-1]), initial=0))
+    return _taken(row.contiguous(), _maps(shapes, offsets, row.device)[1], kernels[0].dtype)
+
+
+def _gradients(ctx: Any, row: Tensor) -> tuple[list[Tensor], None]:
+    kernels = ctx.saved_tensors
+    parts = _padded_backward(row, kernels).split([k.numel() for k in kernels])
+    return [part.view(k.shape) for part, k in zip(parts, kernels, strict=True)], None
+
+
+_padded_backward = operator(
+    "padded_kernels_backward(Tensor row, Tensor[] kernels) -> Tensor",
+    _run_backward,
+    fake=lambda row, kernels: kernels[0].new_empty(sum(k.numel() for k in kernels)),
+)
+_padded = operator(
+    "padded_kernels(Tensor[] kernels, ScalarType dtype) -> Tensor",
+    _run,
+    fake=lambda kernels, dtype: kernels[0].new_empty(
+        sum(math.prod(shape) for shape in _padded_shapes(_shapes(kernels))), dtype=dtype
+    ),
+    setup=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[0]),
+    backward=_gradients,
+)
 
 
 def _taken(x: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
     """x[index] as `dtype`, zero where the index is -1."""
-    if _on_chip(x):
+    if usable(x):
         from koopsim.nn.kernels.padding import taken
 
         return taken(x, index, dtype)
     return torch.where(index < 0, 0, x[index.clamp(min=0)]).to(dtype)
 
 
-def _on_chip(x: Tensor) -> bool:
-    return x.is_cuda and find_spec("triton") is not None
+def _shapes(kernels: Sequence[Tensor]) -> Shapes:
+    return tuple(tuple(k.shape) for k in kernels)
+
+
+def _padded_shapes(shapes: Shapes) -> Shapes:
+    last = len(shapes) - 1
+    return tuple(
+        (padded(o) if layer < last else o, padded(i) if layer else i + (-i % EIGHT), h, w)
+        for layer, (o, i, h, w) in enumerate(shapes)
+    )
 
 
 @functools.cache  # kept for good: a captured CUDA graph that reads a table must never find it gone
-def _maps(shapes: Shapes, offsets: Sequence[int], tile: int, device: torch.device) -> tuple[Shapes, Tensor, Tensor]:
-    """The padded shapes, where in their vector each padded entry comes from, and where each kernel's entry went."""
-    sizes, forth, back, start = [], [], [], 0
-    for layer, ((o, i, h, w), offset) in enumerate(zip(shapes, offsets, strict=True)):
-        inputs = padded(i) if layer else i + (-i % EIGHT)
-        outputs = padded(o) if layer < len(shapes) - 1 else o
+def _maps(shapes: Shapes, offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Where in their vector each padded entry comes from, and where each kernel's entry went."""
+    forth, back, start = [], [], 0
+    wide = _padded_shapes(shapes)
+    for (o, i, h, w), (outputs, inputs, _, _), offset in zip(shapes, wide, offsets, strict=True):
         own = torch.arange(offset, offset + o * i * h * w).view(o, i, h, w)
         own = F.pad(own, (0, 0, 0, 0, 0, inputs - i, 0, outputs - o), value=-1)
         forth.append(own.permute(0, 2, 3, 1).reshape(-1))
         place = torch.arange(start, start + own.numel()).view(outputs, h, w, inputs)
         back.append(place[:o, :, :, :i].permute(0, 3, 1, 2).reshape(-1))
-        sizes.append((outputs, inputs, h, w))
         start += own.numel()
-    return tuple(sizes), torch.cat(forth).to(device), torch.cat(back).to(device)
+    return torch.cat(forth).to(device), torch.cat(back).to(device)

@@ -7,7 +7,6 @@ output        y = h(z)
 """
 
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import cast
 
 import torch
@@ -19,7 +18,7 @@ from koopsim.nn.fourier import NormalisedFourierFeatures, RandomFourierFeatures
 from koopsim.nn.limit import LimitOperator
 from koopsim.nn.linear import Linear
 from koopsim.nn.readout import Output, StateReadout
-from koopsim.nn.transforms import differentiated
+from koopsim.nn.transforms import usable
 from koopsim.spaces import BANDWIDTH, LogUniform, Parameter
 
 TAIL_SIZES = (128, 64, 64, 32)  # D, K, H and outputs: up to these the tiles of `kernels.tail` stay in registers
@@ -68,24 +67,24 @@ class SIM(nn.Module):
 
     def fused(self, phi: Tensor) -> bool:
         """Whether the Triton kernel can take the place of the limit, nu and h: training in float32 on CUDA."""
-        if not (phi.is_cuda and self.training and torch.is_grad_enabled() and find_spec("triton") is not None):
+        if not (self.training and torch.is_grad_enabled() and usable(phi, self.h.weight)):
             return False
-        if torch.compiler.is_compiling() or not (isinstance(self.nu, StateReadout) and isinstance(self.h, Output)):
+        if not (isinstance(self.nu, StateReadout) and isinstance(self.h, Output)):
             return False
         sizes = (self.limit.dim, self.limit.rank, self.h.in_features, self.h.out_features)
         small = all(size <= most for size, most in zip(sizes, TAIL_SIZES, strict=True)) and 0 < phi.numel() < 2**31
         kinds = phi.dtype in (torch.float32, torch.bfloat16) and self.h.weight.dtype == torch.float32
-        return small and kinds and not differentiated(phi, self.h.weight)
+        return small and kinds
 
     def tail(self, phi: Tensor) -> Tensor:
         """h(nu(U V phi)) in one kernel, (..., D) -> (..., outputs): `kernels.tail`."""
-        from koopsim.nn.kernels.tail import Tail
+        from koopsim.nn.kernels.tail import tail
 
         U, V = self.limit.factors()
         layers = [cast(Linear, layer) for layer in (self.nu[0], self.nu[2], self.nu[4], self.h)]
         weights = [V, U, *(t for layer in layers for t in (layer.weight, layer.bias))]
-        one = (t.unsqueeze(0) for t in (phi.reshape(-1, phi.shape[-1]), *weights))  # one model; under vmap it is many
-        return cast(Tensor, Tail.apply(*one)).reshape(*phi.shape[:-1], -1)
+        rows, *weights = (t.unsqueeze(0) for t in (phi.reshape(-1, phi.shape[-1]), *weights))  # one; under vmap many
+        return tail(rows, weights).reshape(*phi.shape[:-1], -1)
 
     def fuse(self) -> nn.Module:
         """The same map for inference, its linear maps multiplied out and its normalisations folded away."""

@@ -1,7 +1,21 @@
-"""What torch.func is doing to a tensor: hand-written kernels know only part of it."""
+"""Whether hand-written kernels can take the place of their twins, which PyTorch's transforms and exporters all know."""
+
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
+
+TRITON = find_spec("triton") is not None
+
+
+def usable(*tensors: Tensor) -> bool:
+    """Whether Triton kernels can be used with these: on CUDA, and neither for an exporter nor under torch.func.grad.
+
+    What is exported must run where this package is not. A compiler sees an operator and asks no more.
+    """
+    if not TRITON or not tensors[0].is_cuda or torch.compiler.is_exporting():
+        return False
+    return torch.compiler.is_compiling() or not differentiated(*tensors)
 
 
 def differentiated(*tensors: Tensor) -> bool:

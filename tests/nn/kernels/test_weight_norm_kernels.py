@@ -3,7 +3,7 @@
 CHECK = """
 import torch
 from koopsim.nn import TCN
-from koopsim.nn.kernels.weight_norm import NormedWeights
+from koopsim.nn.kernels.weight_norm import normed_weights
 from koopsim.train.adam import Adam
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -18,7 +18,7 @@ for levels, channels, kernel, inputs in [(2, 10, 8, 1), (1, 4, 3, 2), (3, 5, 2, 
         convs = [conv for block in tcn.blocks for conv in (block.first, block.second)]
         wanted = [p for conv in convs for p in (conv.direction, conv.gain, conv.bias)]
         slow = tcn.normed_weights(convs)
-        fast = NormedWeights.apply(kernel, *wanted)
+        fast = normed_weights(wanted, kernel)
         rows = torch.stack([w.flatten(1)[:, : kernel * channels] for w in fast[0]])
         torch.testing.assert_close(rows[1], convs[1].weight(), rtol=1e-5, atol=1e-6)  # the layer's own
         upstream = [torch.randn_like(t) for t in slow]

@@ -11,13 +11,14 @@ on a CPU through Triton's interpreter.
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from koopsim.nn.kernels.operators import fronts, operator
 
 TILE = 64  # rows a program looks at together
 PARTS = 1024  # programs that share the sums over rows, of all models together
@@ -55,47 +56,46 @@ def _backward(y, dy, dx, sums, rows, chunk, WIDTH: tl.constexpr, BLOCK: tl.const
     tl.store(sums + (part * models + model) * WIDTH + c, total, mask=c < WIDTH)
 
 
-class BiasRelu(torch.autograd.Function):
-    """(x (M, R, W), b (M, W) in float32) -> relu(x + b), in x's precision. M is for models side by side."""
+def _run(x: Tensor, b: Tensor) -> Tensor:
+    models, rows, width = x.shape
+    x, b = x.contiguous(), b.float().contiguous()
+    y = torch.empty_like(x)
+    block = triton.next_power_of_2(width)
+    _forward[(triton.cdiv(rows, TILE), models)](x, b, y, rows, WIDTH=width, BLOCK=block, TILE=TILE, num_warps=8)
+    return y
 
-    @staticmethod
-    def forward(x: Tensor, b: Tensor) -> Tensor:
-        models, rows, width = x.shape
-        x, b = x.contiguous(), b.contiguous()
-        y = torch.empty_like(x)
-        block = triton.next_power_of_2(width)
-        _forward[(triton.cdiv(rows, TILE), models)](x, b, y, rows, WIDTH=width, BLOCK=block, TILE=TILE, num_warps=8)
-        return y
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(output)
+def _run_backward(y: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
+    models, rows, width = y.shape
+    y, dy = y.contiguous(), dy.to(y.dtype).contiguous()
+    parts = max(1, min(PARTS // models, triton.cdiv(rows, TILE)))
+    dx, sums = torch.empty_like(y), y.new_empty(parts, models, width, dtype=torch.float32)
+    chunk, block = triton.cdiv(rows, parts), triton.next_power_of_2(width)
+    _backward[(parts, models)](y, dy, dx, sums, rows, chunk, WIDTH=width, BLOCK=block, TILE=TILE, num_warps=8)
+    return dx, sums.sum(0)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        (y,) = ctx.saved_tensors
-        models, rows, width = y.shape
-        dy = grads[0].to(y.dtype).contiguous()
-        parts = max(1, min(PARTS // models, triton.cdiv(rows, TILE)))
-        dx, sums = torch.empty_like(y), y.new_empty(parts, models, width, dtype=torch.float32)
-        chunk, block = triton.cdiv(rows, parts), triton.next_power_of_2(width)
-        _backward[(parts, models)](
-            y, dy, dx, sums, rows, chunk, WIDTH=width, BLOCK=block, TILE=TILE, num_warps=8
-        )  # fmt: skip
-        return dx, sums.sum(0)
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> Any:
-        """A stack of calls is one call with more models."""
-        count = info.batch_size
-        x, b = (
-            t.expand(count, *t.shape) if d is None else t.movedim(d, 0) for t, d in zip(inputs, in_dims, strict=True)
-        )
-        y = cast(Tensor, BiasRelu.apply(x.flatten(0, 1), b.flatten(0, 1)))
-        return y.unflatten(0, (count, -1)), 0
+def _stacked(info: Any, dims: Any, *inputs: Tensor) -> tuple[Tensor, int]:
+    """A stack of calls is one call with more models."""
+    y = bias_relu_of_models(*fronts(info.batch_size, dims, inputs))
+    return y.unflatten(0, (info.batch_size, -1)), 0
+
+
+bias_relu_backward = operator(
+    "bias_relu_backward(Tensor y, Tensor dy) -> (Tensor, Tensor)",
+    _run_backward,
+    fake=lambda y, dy: (y.new_empty(y.shape), y.new_empty(y.shape[0], y.shape[2], dtype=torch.float32)),
+)
+bias_relu_of_models = operator(
+    "bias_relu(Tensor x, Tensor b) -> Tensor",
+    _run,
+    fake=lambda x, b: x.new_empty(x.shape),
+    setup=lambda ctx, inputs, output: ctx.save_for_backward(output),
+    backward=lambda ctx, dy: bias_relu_backward(*ctx.saved_tensors, dy),
+    vmap=_stacked,
+)  # (x (M, R, W), b (M, W) in float32) -> relu(x + b), in x's precision. M is for models side by side.
 
 
 def bias_relu(x: Tensor, b: Tensor) -> Tensor:
     """relu(x + b), (..., W) and (W,) -> (..., W), in x's precision."""
-    return cast(Tensor, BiasRelu.apply(x.reshape(1, -1, x.shape[-1]), b.float()[None])).reshape(x.shape)
+    return bias_relu_of_models(x.reshape(1, -1, x.shape[-1]), b.float()[None]).reshape(x.shape)

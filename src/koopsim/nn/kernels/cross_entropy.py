@@ -10,13 +10,14 @@ Shapes: x (M, rows, C), classes (M, rows), loss (M,). M is for many models side 
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from koopsim.nn.kernels.operators import fronts, operator
 
 ROWS = 32  # a program looks at together: few, so that many programs share them
 PARTS = 128  # programs of a model, at most; each leaves its part of the sum, so that the order of addition is fixed
@@ -50,41 +51,41 @@ def _losses(
     tl.store(losses + part * models + m, tl.sum(total, 0) * scale)
 
 
-class CrossEntropy(torch.autograd.Function):
-    """(x (M, rows, C), classes (M, rows), smoothing) -> the mean loss of each model, (M,).
+def _run(x: Tensor, classes: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    x, classes = x.float().contiguous(), classes.contiguous()
+    M, rows, C = x.shape
+    chunk = ROWS * triton.cdiv(triton.cdiv(rows, ROWS), PARTS)
+    parts = triton.cdiv(rows, chunk)
+    losses, dx = x.new_empty(parts, M), torch.empty_like(x)
+    shape = {"C": C, "P": max(2, triton.next_power_of_2(C)), "R": ROWS}
+    _losses[(parts, M)](x, classes, losses, dx, rows, chunk, smoothing, 1 / rows, **shape)
+    return losses.sum(0) if parts > 1 else losses.squeeze(0), dx
 
-    The other result is the gradient: not differentiable, and nobody else's.
-    """
 
-    @staticmethod
-    def forward(x: Tensor, classes: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        x, classes = x.contiguous(), classes.contiguous()
-        M, rows, C = x.shape
-        chunk = ROWS * triton.cdiv(triton.cdiv(rows, ROWS), PARTS)
-        parts = triton.cdiv(rows, chunk)
-        losses, dx = x.new_empty(parts, M), torch.empty_like(x)
-        shape = {"C": C, "P": max(2, triton.next_power_of_2(C)), "R": ROWS}
-        _losses[(parts, M)](x, classes, losses, dx, rows, chunk, smoothing, 1 / rows, **shape)
-        return losses.sum(0) if parts > 1 else losses.squeeze(0), dx
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(output[1])
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, Tensor]) -> None:
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(output[1])
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        (dx,) = ctx.saved_tensors
-        return dx * grads[0][:, None, None], None, None
+def _scaled(ctx: Any, g: Tensor, of_gradient: None) -> tuple[Tensor, None, None]:
+    (dx,) = ctx.saved_tensors
+    return dx * g[:, None, None], None, None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], x: Tensor, classes: Tensor, smoothing: float) -> Any:
-        """A stack of calls is one call with more models."""
-        count = info.batch_size
-        fronts = [
-            t.expand(count, *t.shape) if d is None else t.movedim(d, 0)
-            for t, d in zip((x, classes), in_dims[:2], strict=True)
-        ]
-        loss, dx = cast(tuple, CrossEntropy.apply(*(t.flatten(0, 1) for t in fronts), smoothing))
-        return (loss.unflatten(0, (count, -1)), dx.unflatten(0, (count, -1))), (0, 0)
+
+def _stacked(info: Any, dims: Any, x: Tensor, classes: Tensor, smoothing: float) -> Any:
+    """A stack of calls is one call with more models."""
+    loss, dx = losses(*fronts(info.batch_size, dims[:2], (x, classes)), smoothing)
+    return (loss.unflatten(0, (info.batch_size, -1)), dx.unflatten(0, (info.batch_size, -1))), (0, 0)
+
+
+losses = operator(
+    "cross_entropy(Tensor x, Tensor classes, float smoothing) -> (Tensor, Tensor)",
+    _run,
+    fake=lambda x, classes, smoothing: (
+        x.new_empty(x.shape[0], dtype=torch.float32),
+        x.new_empty(x.shape, dtype=torch.float32),
+    ),
+    setup=_keep,
+    backward=_scaled,
+    vmap=_stacked,
+)  # (x (M, rows, C), classes (M, rows), smoothing) -> the mean loss of each model, (M,); its gradient, nobody else's

@@ -21,7 +21,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from koopsim.nn.kernels.operators import operator
 
 PARTS = 792  # programs that share a sum, each leaving its part: six for each of an H200's 132 multiprocessors
 ROWS = 16  # pixels of a tile: one for each group of threads that reads a row's channels
@@ -69,10 +70,10 @@ def _sum_of_parts(sums, which, PARTS: tl.constexpr, ALL: tl.constexpr):
 
 @triton.jit
 def _statistics(
-    sums, gamma, beta, bias, running_mean, running_var, table, rows, momentum, eps,
+    sums, gamma, beta, bias, table, rows, eps,
     C: tl.constexpr, P: tl.constexpr, PARTS: tl.constexpr, ALL: tl.constexpr,
 ):  # fmt: skip
-    """One channel: its moments, the rows (mean, 1/std, scale, shift) of `table`, and the running averages.
+    """One channel: its moments, and the rows (mean, 1/std, scale, shift, and what running averages see) of `table`.
 
     The convolution before leaves out its bias, which the normalisation takes away again: only the running mean sees it.
     """
@@ -88,11 +89,8 @@ def _statistics(
     tl.store(table + P + c, rstd)
     tl.store(table + 2 * P + c, scale)
     tl.store(table + 3 * P + c, shift)
-    old_mean = tl.load(running_mean + c, mask=real, other=0.0)
-    old_var = tl.load(running_var + c, mask=real, other=0.0)
-    seen = mean + tl.load(bias + c, mask=real, other=0.0)
-    tl.store(running_mean + c, old_mean + momentum * (seen - old_mean), mask=real)
-    tl.store(running_var + c, old_var + momentum * (var * rows / (rows - 1) - old_var), mask=real)
+    tl.store(table + 4 * P + c, mean + tl.load(bias + c, mask=real, other=0.0))
+    tl.store(table + 5 * P + c, var * rows / (rows - 1))
 
 
 @triton.jit
@@ -235,57 +233,78 @@ def _store_dx(dx, row, c, inside, d, P: tl.constexpr):
     tl.store(dx + row[:, None] * P + c[None, :], d.to(dx.dtype.element_ty), mask=inside)
 
 
-def bias_relu_pool(x: Tensor, bias: Tensor, pool: bool) -> Tensor:
-    """pool(relu(x + bias)) for inference, where the normalisation is in the convolution: (B, H, W, P), (P,)."""
+def _mapped(x: Tensor, table: Tensor, pool: bool) -> Tensor:
+    """pool(relu(scale x + shift)) with the table's scale and shift."""
     B, H, W, P = x.shape
-    x = x.contiguous()
-    table = torch.stack([bias, bias, torch.ones_like(bias), bias]).float()  # the first two rows are for gradients
     y = x.new_empty(B, H // 2, W // 2, P) if pool else torch.empty_like(x)
-    out, shape = y.numel() // P, _map_shape(W, P, pool)
-    _forward[(triton.cdiv(out, shape["R"]),)](x, table, y, out, **shape)
+    rows, shape = y.numel() // P, _map_shape(W, P, pool)
+    _forward[(triton.cdiv(rows, shape["R"]),)](x, table, y, rows, **shape)
     return y
 
 
-class NormReluPool(torch.autograd.Function):
-    """(x (B, H, W, P), gamma (C,), beta (C,), ...) -> (B, H, W, P), or (B, H/2, W/2, P) with the pooling.
+def _run_plain(x: Tensor, bias: Tensor, pool: bool) -> Tensor:
+    table = torch.stack([bias, bias, torch.ones_like(bias), bias]).float()  # the first two rows are for gradients
+    return _mapped(x.contiguous(), table, pool)
 
-    `running` is (bias, running mean, running variance, momentum, eps); the two averages are updated in place.
-    """
 
-    @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, gamma: Tensor, beta: Tensor, running: tuple[Tensor, Tensor, Tensor, float, float],
-        pool: bool,
-    ) -> Tensor:  # fmt: skip
-        bias, mean, var, momentum, eps = running
-        B, H, W, P = x.shape
-        C, rows = len(gamma), B * H * W
-        sums, table = gamma.new_empty(2, P, PARTS), gamma.new_empty(4, P)
-        block, turns = triton.next_power_of_2(P), triton.cdiv(rows, 4 * ROWS * PARTS)
-        _moments[(PARTS,)](x, sums, rows, turns, P=P, BLOCK=block, R=ROWS)
-        parts = {"P": P, "PARTS": PARTS, "ALL": triton.next_power_of_2(PARTS)}
-        _statistics[(P,)](sums, gamma, beta, bias, mean, var, table, rows, momentum, eps, C=C, **parts)
-        y = x.new_empty(B, H // 2, W // 2, P) if pool else torch.empty_like(x)
-        out, shape = y.numel() // P, _map_shape(W, P, pool)
-        _forward[(triton.cdiv(out, shape["R"]),)](x, table, y, out, **shape)
-        ctx.save_for_backward(x, table)
-        ctx.pool, ctx.channels = pool, C
-        return y
+def _run(x: Tensor, gamma: Tensor, beta: Tensor, bias: Tensor, eps: float, pool: bool) -> tuple[Tensor, Tensor]:
+    x, gamma, beta, bias = x.contiguous(), *(t.float().contiguous() for t in (gamma, beta, bias))
+    P, rows = x.shape[3], x.numel() // x.shape[3]
+    sums, table = gamma.new_empty(2, P, PARTS), gamma.new_empty(6, P)
+    block, turns = triton.next_power_of_2(P), triton.cdiv(rows, 4 * ROWS * PARTS)
+    _moments[(PARTS,)](x, sums, rows, turns, P=P, BLOCK=block, R=ROWS)
+    parts = {"P": P, "PARTS": PARTS, "ALL": triton.next_power_of_2(PARTS)}
+    _statistics[(P,)](sums, gamma, beta, bias, table, rows, eps, C=len(gamma), **parts)
+    return _mapped(x, table, pool), table
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        x, table = ctx.saved_tensors
-        dy = grads[0].contiguous()
-        _, _, W, P = x.shape
-        rows, shape = dy.numel() // P, _map_shape(W, P, ctx.pool)
-        sums, totals, dx = table.new_empty(2, P, PARTS), table.new_empty(4, P), torch.empty_like(x)
-        turns = triton.cdiv(rows, (ROWS if ctx.pool else 2 * ROWS) * PARTS)
-        _gradient_sums[(PARTS,)](x, table, dy, sums, rows, turns, **shape | {"R": ROWS})
-        parts = {"P": P, "PARTS": PARTS, "ALL": triton.next_power_of_2(PARTS)}
-        _totals[(P,)](sums, table, totals, x.numel() // P, **parts)
-        _backward[(triton.cdiv(rows, shape["R"]),)](x, table, dy, totals, dx, rows, **shape)
-        return dx, totals[1, : ctx.channels], totals[0, : ctx.channels], None, None
+
+def _run_backward(x: Tensor, table: Tensor, dy: Tensor, pool: bool) -> tuple[Tensor, Tensor]:
+    """dx, and a table whose first rows are d beta and d gamma."""
+    x, table, dy = x.contiguous(), table.contiguous(), dy.contiguous()
+    _, _, W, P = x.shape
+    rows, shape = dy.numel() // P, _map_shape(W, P, pool)
+    sums, totals, dx = table.new_empty(2, P, PARTS), table.new_empty(4, P), torch.empty_like(x)
+    turns = triton.cdiv(rows, (ROWS if pool else 2 * ROWS) * PARTS)
+    _gradient_sums[(PARTS,)](x, table, dy, sums, rows, turns, **shape | {"R": ROWS})
+    parts = {"P": P, "PARTS": PARTS, "ALL": triton.next_power_of_2(PARTS)}
+    _totals[(P,)](sums, table, totals, x.numel() // P, **parts)
+    _backward[(triton.cdiv(rows, shape["R"]),)](x, table, dy, totals, dx, rows, **shape)
+    return dx, totals
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, float, bool], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(inputs[0], output[1])
+    ctx.pool, ctx.channels = inputs[5], len(inputs[1])
+
+
+def _gradients(ctx: Any, dy: Tensor, of_table: None) -> tuple[Tensor | None, ...]:
+    dx, totals = norm_relu_pool_backward(*ctx.saved_tensors, dy, ctx.pool)
+    return dx, totals[1, : ctx.channels], totals[0, : ctx.channels], None, None, None
+
+
+def _like_map(x: Tensor, pool: bool) -> Tensor:
+    B, H, W, P = x.shape
+    return x.new_empty(B, H // 2, W // 2, P) if pool else x.new_empty(x.shape)
+
+
+bias_relu_pool = operator(
+    "bias_relu_pool(Tensor x, Tensor bias, bool pool) -> Tensor",
+    _run_plain,
+    fake=lambda x, bias, pool: _like_map(x, pool),
+)  # pool(relu(x + bias)) for inference, where the normalisation is in the convolution: (B, H, W, P), (P,)
+norm_relu_pool_backward = operator(
+    "norm_relu_pool_backward(Tensor x, Tensor table, Tensor dy, bool pool) -> (Tensor, Tensor)",
+    _run_backward,
+    fake=lambda x, table, dy, pool: (x.new_empty(x.shape), table.new_empty(4, x.shape[3])),
+)
+norm_relu_pool = operator(
+    "norm_relu_pool(Tensor x, Tensor gamma, Tensor beta, Tensor bias, float eps, bool pool) -> (Tensor, Tensor)",
+    _run,
+    fake=lambda x, gamma, beta, bias, eps, pool: (_like_map(x, pool), gamma.new_empty(6, x.shape[3])),
+    setup=_keep,
+    backward=_gradients,
+)  # (x (B, H, W, P), gamma (C,), beta (C,), the convolution's bias (C,)) -> the map, and the table of `_statistics`
 
 
 def _map_shape(W: int, P: int, pool: bool) -> dict[str, Any]:

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from koopsim.nn.kernels.operators import operator
+
 BLOCK = 512  # entries a program takes
 PIXELS = 128  # pixels a program turns
 
@@ -39,18 +41,34 @@ def _channels_last(
     tl.store(y + (picture * pixels + p[:, None]) * WIDE + c[None, :], v.to(y.dtype.element_ty), mask=inside)
 
 
-def taken(x: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
-    """x[index] as `dtype`, zero where the index is -1."""
+def _run_taken(x: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
+    x, index = x.contiguous(), index.contiguous()
     y = x.new_empty(len(index), dtype=dtype)
     _taken[(triton.cdiv(len(index), BLOCK),)](x, index, y, len(index), BLOCK=BLOCK)
     return y
 
 
-def channels_last(x: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
-    """(B, C, H, W) -> (B, channels, H, W), channels last in memory."""
+def _run_channels_last(x: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
     x = x.contiguous()
     B, C, H, W = x.shape
     y = x.new_empty(B, H, W, channels, dtype=dtype)
     shape = {"C": C, "WIDE": channels, "BLOCK": triton.next_power_of_2(channels), "R": PIXELS}
     _channels_last[(B, triton.cdiv(H * W, PIXELS))](x, y, H * W, **shape)
-    return y.permute(0, 3, 1, 2)
+    return y
+
+
+taken = operator(
+    "taken(Tensor x, Tensor index, ScalarType dtype) -> Tensor",
+    _run_taken,
+    fake=lambda x, index, dtype: x.new_empty(len(index), dtype=dtype),
+)  # x[index] as `dtype`, zero where the index is -1
+pixels_last = operator(
+    "channels_last(Tensor x, int channels, ScalarType dtype) -> Tensor",
+    _run_channels_last,
+    fake=lambda x, channels, dtype: x.new_empty(len(x), *x.shape[2:], channels, dtype=dtype),
+)
+
+
+def channels_last(x: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
+    """(B, C, H, W) -> (B, channels, H, W), channels last in memory."""
+    return pixels_last(x, channels, dtype).permute(0, 3, 1, 2)

@@ -16,14 +16,15 @@ strips of S, so that no tile is larger than 64 x 64.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 
 import math
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from koopsim.nn.kernels.operators import fronts, operator
 
 ROWS = 16  # a program takes together: few, so that all of the chip has some
 STRIP = 32
@@ -169,53 +170,67 @@ def _backward(
             _add(dV, k, d, K, D, _dot(tl.trans(dt), _tile(phi, r, d, rows, D)), again)
 
 
-class Tail(torch.autograd.Function):
-    """(phi (M, rows, D), V, U, W1, b1, W2, b2, W3, b3, Wh, bh) -> y (M, rows, O) = h(nu(U V phi)).
-
-    phi may be float32 or shorter, its gradient is of its kind; the weights, their gradients and y are float32.
-    """
-
-    @staticmethod
-    def forward(phi: Tensor, *given: Tensor) -> Tensor:
-        phi, weights = phi.contiguous(), _dense(given)
-        M, rows, _ = phi.shape
-        y = weights[0].new_empty(M, rows, weights[-1].shape[1])
-        strides = (w.stride(0) for w in weights)
-        _forward[(triton.cdiv(rows, ROWS), M)](phi, *weights, y, rows, *strides, **_shape(weights), **LAUNCH)
-        return y
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        phi, *weights = ctx.saved_tensors
-        phi, weights, dy = phi.contiguous(), _dense(weights), grads[0].contiguous()
-        M, rows, _ = phi.shape
-        chunk = ROWS * triton.cdiv(triton.cdiv(rows, ROWS), max(1, min(PARTS, PROGRAMS // M)))
-        parts = triton.cdiv(rows, chunk)
-        sizes = [math.prod(w.shape[1:]) for w in weights]
-        dphi, sums = torch.empty_like(phi), dy.new_empty(parts, M, sum(sizes))
-        strides = (w.stride(0) for w in weights)
-        _backward[(parts, M)](phi, *weights, dy, dphi, sums, rows, chunk, *strides, **_shape(weights), **LAUNCH)
-        total = sums[0] if parts == 1 else sums.sum(0)
-        return dphi, *(g.view(w.shape) for g, w in zip(total.split(sizes, 1), weights, strict=True))
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Tensor) -> tuple[Tensor, int]:
-        """A stack of calls is one call with more models."""
-        count = info.batch_size
-        fronts = [
-            t.expand(count, *t.shape) if d is None else t.movedim(d, 0) for t, d in zip(inputs, in_dims, strict=True)
-        ]
-        return cast(Tensor, Tail.apply(*(t.flatten(0, 1) for t in fronts))).unflatten(0, (count, -1)), 0
+def _run(phi: Tensor, given: Sequence[Tensor]) -> Tensor:
+    phi, weights = phi.contiguous(), _dense(given)
+    M, rows, _ = phi.shape
+    y = weights[0].new_empty(M, rows, weights[-1].shape[1])
+    strides = (w.stride(0) for w in weights)
+    _forward[(triton.cdiv(rows, ROWS), M)](phi, *weights, y, rows, *strides, **_shape(weights), **LAUNCH)
+    return y
 
 
-def _dense(weights: Iterable[Tensor]) -> list[Tensor]:
+def _run_backward(phi: Tensor, given: Sequence[Tensor], dy: Tensor) -> tuple[Tensor, Tensor]:
+    """dphi, and the gradients of all weights of a model one after the other: (M, total)."""
+    phi, weights, dy = phi.contiguous(), _dense(given), dy.float().contiguous()
+    M, rows, _ = phi.shape
+    chunk = ROWS * triton.cdiv(triton.cdiv(rows, ROWS), max(1, min(PARTS, PROGRAMS // M)))
+    parts = triton.cdiv(rows, chunk)
+    dphi, sums = torch.empty_like(phi), dy.new_empty(parts, M, sum(_sizes(weights)))
+    strides = (w.stride(0) for w in weights)
+    _backward[(parts, M)](phi, *weights, dy, dphi, sums, rows, chunk, *strides, **_shape(weights), **LAUNCH)
+    return dphi, sums[0] if parts == 1 else sums.sum(0)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor, Sequence[Tensor]], output: Tensor) -> None:
+    ctx.save_for_backward(inputs[0], *inputs[1])
+
+
+def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor, list[Tensor]]:
+    phi, *weights = ctx.saved_tensors
+    dphi, total = tail_backward(phi, weights, dy)
+    pieces = zip(total.split(_sizes(weights), 1), weights, strict=True)
+    return dphi, [g.view(w.shape) for g, w in pieces]
+
+
+def _stacked(info: Any, dims: Any, phi: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, int]:
+    """A stack of calls is one call with more models."""
+    phi, *weights = fronts(info.batch_size, (dims[0], *dims[1]), (phi, *weights))
+    return tail(phi, weights).unflatten(0, (info.batch_size, -1)), 0
+
+
+tail_backward = operator(
+    "tail_backward(Tensor phi, Tensor[] weights, Tensor dy) -> (Tensor, Tensor)",
+    _run_backward,
+    fake=lambda phi, weights, dy: (phi.new_empty(phi.shape), dy.new_empty(len(phi), sum(_sizes(weights)))),
+)
+tail = operator(
+    "tail(Tensor phi, Tensor[] weights) -> Tensor",
+    _run,
+    fake=lambda phi, weights: weights[0].new_empty(*phi.shape[:2], weights[-1].shape[1]),
+    setup=_keep,
+    backward=_gradients,
+    vmap=_stacked,
+)  # (phi (M, rows, D), (V, U, W1, b1, W2, b2, W3, b3, Wh, bh)) -> y (M, rows, O) = h(nu(U V phi)).
+# phi may be float32 or shorter, its gradient is of its kind; the weights, their gradients and y are float32.
+
+
+def _sizes(weights: Sequence[Tensor]) -> list[int]:
+    return [math.prod(w.shape[1:]) for w in weights]
+
+
+def _dense(weights: Sequence[Tensor]) -> list[Tensor]:
     """Each model's matrices without gaps; how far apart the models lie is free."""
-    return [w if w[0].is_contiguous() else w.contiguous() for w in weights]
+    return [w if w.dtype == torch.float32 and w[0].is_contiguous() else w.float().contiguous() for w in weights]
 
 
 def _shape(weights: list[Tensor]) -> dict[str, Any]:

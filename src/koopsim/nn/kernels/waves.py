@@ -10,13 +10,14 @@ on a CPU through Triton's interpreter.
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+
+from koopsim.nn.kernels.operators import operator
 
 TILE = 4  # rows a program looks at: sines are long code, and it is written out for every number of a thread
 
@@ -45,38 +46,42 @@ def _backward(p, dphi, dp, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE:
     tl.store(dp + here, dsin * tl.cos(phase) - dcos * tl.sin(phase), mask=inside)
 
 
-class Waves(torch.autograd.Function):
-    """(p (..., F) in float32, dtype) -> (..., 2 F) in dtype."""
+def _run(p: Tensor, dtype: torch.dtype) -> Tensor:
+    p = p.float().contiguous()
+    phi = p.new_empty(*p.shape[:-1], 2 * p.shape[-1], dtype=dtype)
+    rows, shape = _shape(p)
+    _forward[(triton.cdiv(rows, TILE),)](p, phi, rows, **shape)
+    return phi
 
-    @staticmethod
-    def forward(p: Tensor, dtype: torch.dtype) -> Tensor:
-        p = p.contiguous()
-        phi = p.new_empty(*p.shape[:-1], 2 * p.shape[-1], dtype=dtype)
-        rows, shape = _shape(p)
-        _forward[(triton.cdiv(rows, TILE),)](p, phi, rows, **shape)
-        return phi
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, torch.dtype], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[0])
-        ctx.dtype = output.dtype
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        p = ctx.saved_tensors[0].contiguous()
-        dphi, dp = grads[0].to(ctx.dtype).contiguous(), torch.empty_like(p)
-        rows, shape = _shape(p)
-        _backward[(triton.cdiv(rows, TILE),)](p, dphi, dp, rows, **shape)
-        return dp, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], *inputs: Any) -> Any:
-        """Every number is by itself, so a stack of calls is one call."""
-        p, dtype = inputs
-        return cast(Tensor, Waves.apply(p.movedim(in_dims[0], 0), dtype)), 0
+def _run_backward(p: Tensor, dphi: Tensor) -> Tensor:
+    p, dphi = p.float().contiguous(), dphi.contiguous()
+    dp = torch.empty_like(p)
+    rows, shape = _shape(p)
+    _backward[(triton.cdiv(rows, TILE),)](p, dphi, dp, rows, **shape)
+    return dp
 
 
 def _shape(p: Tensor) -> tuple[int, dict[str, Any]]:
     width = p.shape[-1]
     return p.numel() // width, {"WIDTH": width, "BLOCK": triton.next_power_of_2(width), "TILE": TILE, "num_warps": 8}
+
+
+def _stacked(info: Any, dims: Any, p: Tensor, dtype: torch.dtype) -> tuple[Tensor, int]:
+    """Every number is by itself, so a stack of calls is one call."""
+    return waves(p.movedim(dims[0], 0), dtype), 0
+
+
+waves_backward = operator(
+    "waves_backward(Tensor p, Tensor dphi) -> Tensor",
+    _run_backward,
+    fake=lambda p, dphi: p.new_empty(p.shape, dtype=torch.float32),
+)
+waves = operator(
+    "waves(Tensor p, ScalarType dtype) -> Tensor",
+    _run,
+    fake=lambda p, dtype: p.new_empty(*p.shape[:-1], 2 * p.shape[-1], dtype=dtype),
+    setup=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+    backward=lambda ctx, dphi: (waves_backward(*ctx.saved_tensors, dphi), None),
+    vmap=_stacked,
+)  # (p (..., F) in float32, dtype) -> (..., 2 F) in dtype

@@ -14,15 +14,16 @@ on a CPU through Triton's interpreter.
 
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from koopsim.nn.flat import common_vector
+from koopsim.nn.kernels.operators import operator
 
 
 @triton.jit
@@ -69,32 +70,51 @@ def _backward(
     tl.store(out + tl.load(outs + 2 * layers + layer) + channel, tl.load(db + row))
 
 
-class NormedWeights(torch.autograd.Function):
-    """(taps K, directions, gains, biases of layer 0, of layer 1, ...) -> W (L, C, K, C) and b (L, C)."""
+def _run(layers: Sequence[Tensor], taps: int) -> tuple[Tensor, Tensor]:
+    vector, offsets = common_vector([t.float() for t in layers])
+    L, C = len(layers) // 3, len(layers[2])
+    W, b = vector.new_empty(L, C, taps, C), vector.new_empty(L, C)
+    _forward[(L, C)](vector, _table(offsets, vector.device), W, b, L, **_shape(layers, taps))
+    return W, b
 
-    @staticmethod
-    def forward(ctx: Any, taps: int, *layers: Tensor) -> tuple[Tensor, Tensor]:
-        vector, offsets = common_vector(layers)
-        L, C = len(layers) // 3, len(layers[2])
-        shape = {"INPUTS": layers[0].shape[1] // taps, "C": C, "K": taps, "BLOCK": triton.next_power_of_2(taps * C)}
-        places = _table(offsets, vector.device)
-        W, b = vector.new_empty(L, C, taps, C), vector.new_empty(L, C)
-        _forward[(L, C)](vector, places, W, b, L, **shape)
-        ctx.save_for_backward(vector, places)
-        ctx.shape, ctx.shapes = shape, [t.shape for t in layers]
-        return W, b
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        vector, places = ctx.saved_tensors
-        dW, db = (g.contiguous() for g in grads)
-        sizes = [shape.numel() for shape in ctx.shapes]
-        outs = _table(tuple(itertools.accumulate(sizes[:-1], initial=0)), vector.device)
-        out = vector.new_empty(sum(sizes))
-        L, C = db.shape
-        _backward[(L, C)](vector, places, dW, db, out, outs, L, **ctx.shape)
-        return None, *(part.view(shape) for part, shape in zip(out.split(sizes), ctx.shapes, strict=True))
+def _run_backward(layers: Sequence[Tensor], dW: Tensor, db: Tensor) -> Tensor:
+    """The gradients of all layers one after the other."""
+    vector, offsets = common_vector([t.float() for t in layers])
+    dW, db = dW.float().contiguous(), db.float().contiguous()
+    sizes, places = [t.numel() for t in layers], _table(offsets, vector.device)
+    outs = _table(tuple(itertools.accumulate(sizes[:-1], initial=0)), vector.device)
+    out = vector.new_empty(sum(sizes))
+    _backward[db.shape](vector, places, dW, db, out, outs, len(db), **_shape(layers, dW.shape[2]))
+    return out
+
+
+def _shape(layers: Sequence[Tensor], taps: int) -> dict[str, Any]:
+    C = len(layers[2])
+    return {"INPUTS": layers[0].shape[1] // taps, "C": C, "K": taps, "BLOCK": triton.next_power_of_2(taps * C)}
+
+
+def _gradients(ctx: Any, dW: Tensor, db: Tensor) -> tuple[list[Tensor], None]:
+    layers = ctx.saved_tensors
+    parts = normed_weights_backward(layers, dW, db).split([t.numel() for t in layers])
+    return [part.view(t.shape) for part, t in zip(parts, layers, strict=True)], None
+
+
+normed_weights_backward = operator(
+    "normed_weights_backward(Tensor[] layers, Tensor dW, Tensor db) -> Tensor",
+    _run_backward,
+    fake=lambda layers, dW, db: dW.new_empty(sum(t.numel() for t in layers)),
+)
+normed_weights = operator(
+    "normed_weights(Tensor[] layers, int taps) -> (Tensor, Tensor)",
+    _run,
+    fake=lambda layers, taps: (
+        layers[0].new_empty(len(layers) // 3, len(layers[2]), taps, len(layers[2])),
+        layers[0].new_empty(len(layers) // 3, len(layers[2])),
+    ),
+    setup=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[0]),
+    backward=_gradients,
+)  # (directions, gains, biases of layer 0, of layer 1, ...; taps K) -> W (L, C, K, C) and b (L, C)
 
 
 @functools.cache  # kept for good: a captured CUDA graph that reads a table must never find it gone
