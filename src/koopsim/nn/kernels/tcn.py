@@ -3,10 +3,10 @@
     a_l = relu(W_l * h_l + b_l)        h_{l+1} = a_l            l even (first of a block)
                                        h_{l+1} = relu(a_l + s)  l odd, s the block's input (of the first: R x + r)
 
-At ten channels a library's convolution or matrix product costs several launches, none of which fills the chip.
-Here a layer is one kernel forward and one backward, and the gradients of all weights come from a single one
-at the end. The readable twin is `lift.TemporalBlock`; tests/nn/kernels/test_tcn_kernels.py holds them together, on a
-CPU through Triton's interpreter.
+At ten channels a library's convolution or matrix product costs several launches, none of which fills the chip. Here a
+layer is one kernel forward and one backward, or all layers are one where the GPU has clusters (`tcn_cluster`), and the
+gradients of all weights come from a single one at the end. The readable twin is `lift.TemporalBlock`;
+tests/nn/kernels/test_tcn_kernels.py holds them together, on a CPU through Triton's interpreter.
 
 Shapes: x (M, B, T, I), h (L-1, M, B, T, C) with h[l-1] the input of layer l, W (M, L, C, K, C), the oldest tap first
 and zeros for the first layer's missing inputs, b (M, L, C). The residual R (M, C, I), r (M, C), or two empty tensors
@@ -23,6 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from koopsim.nn.kernels import tcn_cluster
 from koopsim.nn.kernels.operators import fronts, operator
 
 ROWS = 32  # time steps a program
@@ -169,6 +170,9 @@ def _run(x: Tensor, R: Tensor, r: Tensor, W: Tensor, b: Tensor) -> tuple[Tensor,
     x, R, r, W, b = (t.float().contiguous() for t in (x, R, r, W, b))
     (M, B, T, inputs), (_, L, C, K, _) = x.shape, W.shape
     h, last, a = _states(x, W)
+    if tcn_cluster.fits(x, W):
+        tcn_cluster.forward((x, R, r, W, b), (last, h, a))
+        return last, h, a
     common = {**_shape(C, K), "PRECISION": PRECISION}
     for l in range(L):
         block, second = l // 2, l % 2 == 1
@@ -190,14 +194,29 @@ def _states(x: Tensor, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (new(L - 1, M, B, T, C, dtype=kind), new(M, B, T, C, dtype=kind), new(L // 2, M, B, T, C, dtype=kind))
 
 
-def _run_backward(
-    inputs: list[Tensor], states: list[Tensor], dy: Tensor, of_x: bool
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+def _run_backward(inputs: list[Tensor], states: list[Tensor], dy: Tensor, of_x: bool) -> tuple[Tensor, Tensor]:
     """dx (or nothing, unless asked for) and the sums of `_weight_gradients`: (M, size)."""
     x, R, W = (t.float().contiguous() for t in inputs)
     last, h, a, dy = (t.float().contiguous() for t in (*states, dy))
     (M, B, T, I), (_, L, C, K, _) = x.shape, W.shape
     g = W.new_empty(L + L // 2, M, B, T, C)  # gradient before each layer's ReLU; behind them, before each block's last
+    if tcn_cluster.fits(x, W):
+        tcn_cluster.backward(x, W, (last, h, a), dy, g)
+    else:
+        _layers_backward(g, W, (last, h, a), dy)
+    rows = B * T
+    parts = max(1, (8 if rows < 8192 else 32) // M)  # many models fill the chip by themselves
+    sums, grid = W.new_empty(parts, M, _size(R, W)), (L * K + (R.numel() > 0), parts, M)
+    own = {**_shape(C, K), "I": I, "PRECISION": PRECISION}
+    _weight_gradients[grid](g, h, x, sums, T, rows, triton.cdiv(rows, parts), L, sums.shape[2], **own)
+    return _input_gradient(g[0], g[L], R, W[:, 0], I) if of_x else x.new_empty(0), sums.sum(0)
+
+
+def _layers_backward(g: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor) -> None:
+    """Layer by layer from the last to the first, into g."""
+    last, h, a = states
+    _, L, C, K, _ = W.shape
+    M, B, T, _ = last.shape
     skip, common = g[L:], {**_shape(C, K), "PRECISION": PRECISION}
     _top[(triton.cdiv(last.numel(), 512),)](dy, last, a[-1], skip[-1], g[L - 1], last.numel(), BLOCK=512)
     for l in range(L - 1, 0, -1):
@@ -205,12 +224,6 @@ def _run_backward(
         below = max(block - 1, 0)
         at = (g[l], W[:, l], skip[block], h[l - 1], a[below], skip[below], g[l - 1])
         _layer_backward[(M * B, triton.cdiv(T, ROWS))](*at, T, 1 << block, B, W.stride(0), **common, FIRST=first)
-    rows = B * T
-    parts = max(1, (8 if rows < 8192 else 32) // M)  # many models fill the chip by themselves
-    sums = W.new_empty(parts, M, _size(R, W))
-    grid = (L * K + (R.numel() > 0), parts, M)
-    _weight_gradients[grid](g, h, x, sums, T, rows, triton.cdiv(rows, parts), L, sums.shape[2], I=I, **common)
-    return _input_gradient(g[0], skip[0], R, W[:, 0], I) if of_x else x.new_empty(0), sums.sum(0)
 
 
 def _shape(C: int, K: int) -> dict[str, Any]:

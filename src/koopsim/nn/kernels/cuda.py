@@ -1,0 +1,118 @@
+"""CUDA C++ kernels, compiled when first used by the compiler that PyTorch brings along (NVRTC), kept across processes.
+
+For what Triton has no words for: thread block clusters that write into each other's shared memory. The machine code
+goes to `kernels/` in the cache folder, named by a hash of all it depends on: a second process only reads a file.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from koopsim.datasets.cache import data_folder
+from koopsim.errors import KoopsimError
+
+MAX_SHARED, NON_PORTABLE_CLUSTERS = 8, 13  # CUfunction_attribute
+
+
+@dataclass(frozen=True)
+class Kernel:
+    function: ctypes.c_void_p
+    name: str
+
+    def __call__(self, blocks: int, threads: int, shared: int, arguments: list[Tensor | int]) -> None:
+        """Launch on the current stream. Tensors are passed as pointers, integers as int."""
+        values = [
+            ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a)
+            for a in arguments
+        ]  # fmt: skip
+        places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        _check(
+            _driver().cuLaunchKernel(self.function, blocks, 1, 1, threads, 1, 1, shared, stream, places, None),
+            self.name,
+        )
+
+
+@functools.cache
+def kernel(source: Path, name: str, defines: tuple[tuple[str, int], ...], shared: int, device: int) -> Kernel:
+    """The kernel `name` of a file for a device, with so many bytes of shared memory."""
+    major, minor = torch.cuda.get_device_capability(device)
+    options = (f"-arch=sm_{major}{minor}", *(f"-D{key}={value}" for key, value in defines))
+    code, module, function = _machine_code(source.read_text(), options), ctypes.c_void_p(), ctypes.c_void_p()
+    driver = _driver()
+    torch.cuda.current_stream(device)  # PyTorch makes its context the current one
+    _check(driver.cuModuleLoadData(ctypes.byref(module), code), name)
+    _check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
+    _check(driver.cuFuncSetAttribute(function, MAX_SHARED, shared), name)
+    _check(driver.cuFuncSetAttribute(function, NON_PORTABLE_CLUSTERS, 1), name)
+    return Kernel(function, name)
+
+
+def _machine_code(source: str, options: tuple[str, ...]) -> bytes:
+    """From the cache, or compiled and put there."""
+    version = f"{torch.version.cuda} {' '.join(options)}\n{source}"
+    file = data_folder() / "kernels" / f"{hashlib.sha256(version.encode()).hexdigest()[:32]}.cubin"
+    if file.exists():
+        return file.read_bytes()
+    code = _compiled(source, options)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part = file.with_suffix(f".{os.getpid()}")
+        part.write_bytes(code)
+        part.replace(file)
+    except OSError:
+        pass  # a cache that cannot be written to costs a second in each process, nothing else
+    return code
+
+
+def _compiled(source: str, options: tuple[str, ...]) -> bytes:
+    rtc, program = _runtime_compiler(), ctypes.c_void_p()
+    given = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+    _check(rtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None), "NVRTC")
+    try:
+        if rtc.nvrtcCompileProgram(program, len(options), given):
+            log = _text(rtc.nvrtcGetProgramLogSize, rtc.nvrtcGetProgramLog, program)
+            raise KoopsimError(f"NVRTC cannot compile koopsim's kernel for this GPU: {log.decode(errors='replace')}")
+        return _text(rtc.nvrtcGetCUBINSize, rtc.nvrtcGetCUBIN, program)
+    finally:
+        rtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _text(size_of, get, program: ctypes.c_void_p) -> bytes:
+    size = ctypes.c_size_t()
+    _check(size_of(program, ctypes.byref(size)), "NVRTC")
+    buffer = ctypes.create_string_buffer(size.value)
+    _check(get(program, buffer), "NVRTC")
+    return buffer.raw
+
+
+@functools.cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+@functools.cache
+def _runtime_compiler() -> ctypes.CDLL:
+    """The library that is loaded with PyTorch, whatever folder it came from."""
+    major = str(torch.version.cuda).split(".")[0]
+    for name in (f"libnvrtc.so.{major}", "libnvrtc.so"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    from torch.cuda import _utils
+
+    return _utils._get_nvrtc_library()
+
+
+def _check(result: int, name: str) -> None:
+    if result:
+        raise KoopsimError(
+            f"CUDA error {result} with koopsim's kernel {name}; set KOOPSIM_CLUSTERS=0 to do without it."
+        )

@@ -1,0 +1,64 @@
+"""All layers of a TCN in one CUDA kernel, forward and backward: `tcn.cu`, for GPUs with thread block clusters.
+
+Where a sequence and all weights fit into shared memory (up to some 2,000 steps at ten channels) and clusters exist
+(Hopper and later); elsewhere `tcn` goes layer by layer. The twin of both is `lift.TemporalBlock`.
+"""
+
+import functools
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from koopsim.nn.kernels.cuda import Kernel, kernel
+
+SOURCE = Path(__file__).with_name("tcn.cu")
+CLUSTER = 8  # blocks of a sequence: the most that every GPU with clusters has
+SHARED = 227 * 1024  # bytes a block can have, on Hopper
+THREADS = 512  # at most
+
+
+def fits(x: Tensor, W: Tensor) -> bool:
+    """Whether the kernels can be used: x (M, B, T, I), W (M, L, C, K, C)."""
+    if not x.is_cuda or x.numel() == 0 or os.environ.get("KOOPSIM_CLUSTERS") != "1":
+        return False
+    even = W.shape[2] % 2 == 0 and W.shape[3] % 2 == 0
+    return even and _has_clusters(x.device) and shared_bytes(x.shape[2], W) <= SHARED
+
+
+@functools.cache
+def _has_clusters(device: torch.device) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+def shared_bytes(T: int, W: Tensor) -> int:
+    """Weights, two copies of the state, and either biases or a stretch of the residual's gradient."""
+    _, L, C, K, _ = W.shape
+    return 4 * (L * (C // 2) * (2 * K * C + 4) + 2 * T * C + max(L * C, -(-T // CLUSTER) * C))
+
+
+def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
+    """(x, R, r, W, b), all contiguous, -> into (last, h, a) of `tcn`."""
+    x, R, _, W, _ = inputs
+    M, B, T, _ = x.shape
+    with torch.cuda.device_of(x):
+        launch, threads = _kernel("temporal_forward", x, W)
+        sizes = [T, M * B, B, int(R.numel() > 0)]
+        launch(CLUSTER * M * B, threads, shared_bytes(T, W), [*inputs, *states, *sizes])
+
+
+def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Tensor) -> None:
+    """(last, h, a) and dy -> into g: before the ReLU of each layer, and behind them before the first block's."""
+    M, B, T, _ = x.shape
+    with torch.cuda.device_of(x):
+        launch, threads = _kernel("temporal_backward", x, W)
+        launch(CLUSTER * M * B, threads, shared_bytes(T, W), [W, *states, dy, g, T, M * B, B])
+
+
+def _kernel(name: str, x: Tensor, W: Tensor) -> tuple[Kernel, int]:
+    (_, _, T, inputs), (_, L, C, K, _) = x.shape, W.shape
+    places = -(-T // CLUSTER) * (C // 2)
+    threads = min(THREADS, -(-places // 32) * 32)
+    sizes = {"C": C, "K": K, "L": L, "I": inputs, "CLUSTER": CLUSTER, "THREADS": threads}
+    return kernel(SOURCE, name, tuple(sizes.items()), shared_bytes(T, W), x.get_device()), threads
