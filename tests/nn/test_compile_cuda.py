@@ -1,0 +1,120 @@
+"""Every public module under torch.compile on CUDA is what it is without: all modes, layouts, batches, streams.
+
+The compiler chooses how tensors lie in memory, so a kernel that trusts its caller for that reads beyond them.
+"""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import koopsim
+from koopsim.export import example
+from koopsim.presets import PRESETS
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore"),  # the compiler's own
+]
+
+MODES = ("default", "reduce-overhead", "max-autotune-no-cudagraphs")
+NAMES = [
+    "copy/sim-single", "copy/sim-two", "cifar10/sim-single", "cifar10/sim-two", "mnist/sim-single",
+    "image/sim-single", "image/sim-two", "image/sim-rff", "image/tancik",
+]  # fmt: skip
+SOLVED = ["copy/deq", "cifar10/mondeq-single"]  # loops until convergence: the compiler takes them piece by piece
+
+
+def layouts(x: Tensor) -> dict[str, Tensor]:
+    """The same kind of input as people hand it over."""
+    wide = torch.stack([x, x.flip(0)], dim=-1)
+    return {
+        "turned": x.transpose(0, -1).contiguous().transpose(0, -1),
+        "sliced": wide[..., 0],
+        "expanded": x[:1].expand_as(x),
+    }
+
+
+def run(model: nn.Module, x: Tensor, training: bool) -> list[Tensor]:
+    """Outputs, and in training gradients."""
+    torch.compiler.cudagraph_mark_step_begin()
+    if not training:
+        with torch.no_grad():
+            return [model(x).clone()]
+    y = model(x)
+    wanted = [p for p in model.parameters() if p.requires_grad]
+    grads = torch.autograd.grad(y.float().square().mean(), wanted, allow_unused=True)
+    return [y.detach().clone(), *(g.clone() for g in grads if g is not None)]
+
+
+def assert_same(got: list[Tensor], want: list[Tensor], size: float, what: str) -> None:
+    assert len(got) == len(want)
+    for a, b in zip(got, want, strict=True):
+        near = float((a - b).abs().max()) / max(1e-3, float(b.abs().max()))
+        assert near <= size, f"{what}: {near:.2e} of {tuple(b.shape)}"
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.set_float32_matmul_precision("highest")
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 64)
+    yield
+    torch._dynamo.reset()
+
+
+def compare(model: nn.Module, config: object, mode: str, training: bool, batches: tuple[int, ...], size: float) -> None:
+    twin = copy.deepcopy(model)
+    compiled = torch.compile(model, mode=mode)
+    for batch in batches:
+        x = example(config, batch=batch, length=520)[0].cuda()  # pyright: ignore[reportArgumentType]
+        kinds = {"plain": x, **(layouts(x) if batch == 20 else {})}
+        for name, kind in kinds.items():
+            assert_same(run(compiled, kind, training), run(twin, kind, training), size, f"batch {batch}, {name}")
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        got = run(compiled, x, training)  # pyright: ignore[reportPossiblyUnboundVariable]
+    torch.cuda.current_stream().wait_stream(side)
+    assert_same(got, run(twin, x, training), size, "another stream")  # pyright: ignore[reportPossiblyUnboundVariable]
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", NAMES)
+def test_compiled_is_eager(name, mode, training):
+    torch.manual_seed(0)
+    model = koopsim.build(name).cuda().train(training)
+    compare(model, PRESETS[name].model, mode, training, (20, 3, 257, 1), 2e-3 if training else 2e-4)
+
+
+@pytest.mark.parametrize("name", SOLVED)
+def test_models_that_solve(name):
+    torch.manual_seed(0)
+    model = koopsim.build(name).cuda().eval()
+    compare(model, PRESETS[name].model, "default", False, (3,), 1e-3)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["copy/sim-single", "cifar10/sim-single", "image/sim-two"])
+def test_fused_for_inference(name, mode):
+    torch.manual_seed(0)
+    model = koopsim.build(name).cuda().eval().fuse()
+    compare(model, PRESETS[name].model, mode, False, (20, 1), 2e-4)
+
+
+@pytest.mark.parametrize("name", ["cifar10/sim-single", "copy/sim-single"])
+def test_training_under_autocast(name):
+    """bfloat16, where the normalisation's kernels are at work."""
+    torch.manual_seed(0)
+    model = koopsim.build(name).cuda().train()
+    twin, compiled = copy.deepcopy(model), torch.compile(model)
+    x = example(PRESETS[name].model, batch=20, length=520)[0].cuda()
+    with torch.autocast("cuda", torch.bfloat16):
+        got, want = run(compiled, x, True), run(twin, x, True)
+    assert_same(got[:1], want[:1], 3e-2, "outputs")
+    for a, b in zip(model.buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
