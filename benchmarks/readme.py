@@ -1,15 +1,90 @@
 """Writes the README's tables from results/: `make readme`. With --check it only says whether they drifted."""
 
 import argparse
+import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-
-from speed_figures import speed_table
 
 from koopsim.report import classification_table, collect, copy_memory_table
 from koopsim.report.pictures import image_table
+from koopsim.report.tables import Table
 
 ROOT = Path(__file__).resolve().parent.parent
+Row = list[str]  # what, the paper's code, ours, where it is recorded
+
+
+def read(file: Path) -> dict:
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def best(rows: list[dict], **wanted: object) -> list[dict]:
+    return [row for row in rows if all(row.get(key) == value for key, value in wanted.items())]
+
+
+def training(folder: Path) -> Iterator[Row]:
+    """What a training step, an epoch, a whole training takes."""
+    for row in best(read(folder / "classification-steps.json").get("rows", []), batch=512, precision="bf16"):
+        if row["name"] == "cifar10/sim-single":
+            seconds = f"{row['seconds_per_epoch']:.3f} s"
+            yield ["CIFAR-10, SIM (single), batch 512: an epoch", "5.68 s", seconds, "classification-steps.json"]
+    race = read(folder / "time-to-accuracy.json")
+    if race:
+        seconds = [row["seconds"] for row in race["rows"]]
+        reached = " / ".join(f"{100 * row['accuracy']:.1f}" for row in race["rows"])
+        what = f"CIFAR-10: training to the paper's 79.4% (reached: {reached})"
+        yield [what, "-", f"{sum(seconds) / len(seconds):.2f} s", "time-to-accuracy.json"]
+    for row in best(
+        read(folder / "copy-steps.json").get("rows", []), model="copy/sim-single", mode="captured", batch=1
+    ):
+        yield ["copy memory, SIM (single), batch 1: a step", "8.69 ms", f"{row['ms']:.2f} ms", "copy-steps.json"]
+    for row in best(read(folder / "mondeq-steps.json").get("rows", []), mode="captured", batch=128):
+        kind, steps = row["model"].rpartition("-")[2], f"{row['solver_steps']:.0f} + {row['backward_solver_steps']:.0f}"
+        what = f"CIFAR-10, monDEQ ({kind}), batch 128: forward and backward ({steps} solver steps)"
+        yield [what, "-", f"{row['ms']:.2f} ms", "mondeq-steps.json"]
+    timing = read(folder / "image-timing.json")
+    for row in best(timing.get("rows", []), precision="bf16"):
+        what = f"{timing['pictures']} pictures, M = {timing['M']}, {timing['steps']:,} steps"
+        before = f" and {row['set_up_seconds']:.1f} s before the first step" if row.get("set_up_seconds") else ""
+        yield [what, "231 s", f"{row['train_seconds']:.1f} s{before}", "image-timing.json"]
+
+
+def searching(folder: Path) -> Iterator[Row]:
+    """What a stack carries, what a whole search takes."""
+    rows = best(read(folder / "search-stack.json").get("rows", []), kind="stack")
+    if rows:
+        row = max(rows, key=lambda r: r["model_steps_per_second"])
+        what = f"copy memory, {row['models']} SIMs in a stack, batch 1: steps of a model"
+        yield [what, "115 /s", f"{row['model_steps_per_second']:,.0f} /s", "search-stack.json"]
+    for name in ("copy-sim-single", "copy-sim-two", "cifar10-sim-single"):
+        found = read(folder / "searches" / name / "result.json")
+        if found:
+            preset, trials = name.replace("-", "/", 1), f"{found['trials']} trials, {found['epochs']:,} epochs"
+            what = f"the paper's search for {preset}: {trials}"
+            yield [what, "-", f"{found['seconds'] / 60:.1f} min", f"searches/{name}/result.json"]
+
+
+def beside_others(folder: Path) -> Iterator[Row]:
+    """Ratios within one run of `koopsim bench`."""
+    for precision in ("float32", "bf16"):
+        file = f"bench-{precision}.json"
+        for c in read(folder / file).get("comparisons", []):
+            ours, other, many = c["ours"], c["other"], not c["work"].endswith("batch 1")
+            fused = c["row"] == "fuse" and "cifar10/sim-single, fused, captured" in ours["name"] and many
+            answers = c["row"] == "inference" and ours["name"] == "cifar10/sim-single" and precision == "bf16" and many
+            trains = c["row"] == "train" and ours["name"] in ("copy/sim-single", "cifar10/sim-single")
+            solver = c["row"] == "solver" and "captured" in ours["name"]
+            if fused or answers or trains or solver:
+                notes = [f" ({side['note']})" if side["note"] else "" for side in (ours, other)]
+                what = f"{c['work']}, {precision}: {ours['name']}{notes[0]} against {other['name']}{notes[1]}"
+                yield [what, "-", f"{c['ratio']:.1f}× faster", file]
+
+
+def speed_table(folder: Path) -> Table | None:
+    """All rows that were measured."""
+    rows = [*training(folder), *searching(folder), *beside_others(folder)]
+    head = ["on one NVIDIA H200", "paper's code", "koopsim", "results/h200/"]
+    return Table("Speed", head, rows, words=1) if rows else None
 
 
 def tables() -> dict[str, str]:

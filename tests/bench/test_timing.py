@@ -145,3 +145,22 @@ def test_this_machine_is_described():
     assert machine.threads == torch.get_num_threads()
     assert set(machine.flops) == {"float32", "tf32", "bf16"}
     assert machine.environment["cores"] >= 1
+
+
+def test_calls_of_one_machine_are_put_together():
+    from koopsim.bench import merged
+
+    def said(row, name="a", precision="bf16", curves=()):
+        comparison = {"row": row, "work": name}
+        return {
+            "machine": {"name": "one"}, "precision": precision, "comparisons": [comparison], "curves": list(curves),
+            "skipped": {f"not {row}": "why"}, "row_seconds": {row: 1.0, f"not {row}": 0.0}, "environment": {},
+        }  # fmt: skip
+
+    both = merged(said("train", curves=["kept"]), said("stack"))
+    assert [c["row"] for c in both["comparisons"]] == ["train", "stack"]
+    assert both["curves"] == ["kept"]
+    assert both["skipped"].keys() == {"not train", "not stack"}
+    again = merged(both, said("train", "b"))
+    assert [(c["row"], c["work"]) for c in again["comparisons"]] == [("stack", "a"), ("train", "b")]
+    assert merged(both, said("train", precision="float32"))["comparisons"] == said("train")["comparisons"]

@@ -17,7 +17,7 @@ from koopsim.bench.growth import draw_growth, growth_curves
 from koopsim.bench.inference import fuse_rows, inference_rows
 from koopsim.bench.machine import measured_machine
 from koopsim.bench.peers import edmd_rows, solver_rows
-from koopsim.bench.result import BenchFindings, Comparison, Curve, Side
+from koopsim.bench.result import BenchFindings, Comparison, Curve, Side, merged
 from koopsim.bench.setting import Setting, Sizes, sizes_for
 from koopsim.bench.stacks import picture_rows, stack_rows
 from koopsim.bench.training import capture_rows, train_rows
@@ -86,6 +86,7 @@ __all__ = [
     "Side",
     "Sizes",
     "draw_growth",
+    "merged",
     "run",
     "sizes_for",
 ]

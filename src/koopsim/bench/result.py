@@ -89,3 +89,20 @@ class BenchFindings:
             "row_seconds": self.seconds,
             "environment": self.machine.environment,
         }
+
+
+def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """What two calls of `koopsim bench` wrote, as one: rows that the second measured take the place of the first's.
+
+    Calls on different machines or in different precisions are not put together: the second stands alone.
+    """
+    if (old["precision"], old["machine"]["name"]) != (new["precision"], new["machine"]["name"]):
+        return new
+    again = new["row_seconds"]
+    kept = [c for c in old["comparisons"] if c["row"] not in again]
+    return new | {
+        "comparisons": kept + new["comparisons"],
+        "curves": new["curves"] or old["curves"],
+        "skipped": {row: why for row, why in old["skipped"].items() if row not in again} | new["skipped"],
+        "row_seconds": old["row_seconds"] | again,
+    }

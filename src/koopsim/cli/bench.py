@@ -29,7 +29,7 @@ class Arguments:
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Of all models alike."""
     out: Path | None = None
-    """Write bench.json and growth.png into this folder."""
+    """Write bench.json and growth.png into this folder; rows that an earlier call measured there are kept."""
     json: bool = False
     """Print the findings as JSON on standard output."""
 
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "bench")
     from koopsim import bench
     from koopsim.errors import KoopsimError
-    from koopsim.runs import write_json
+    from koopsim.runs import read_json, write_json
     from koopsim.train import pick_device
 
     if arguments.out is not None:
@@ -49,7 +49,8 @@ def main(argv: list[str]) -> int:
     device = pick_device(arguments.device)
     findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, _say)
     if arguments.out is not None:
-        write_json(arguments.out / "bench.json", findings.as_dict())
+        file, found = arguments.out / "bench.json", findings.as_dict()
+        write_json(file, bench.merged(read_json(file), found) if file.exists() else found)
         if findings.curves:
             bench.draw_growth(findings.curves, findings.machine.name, arguments.out / "growth.png")
     if arguments.json:

@@ -1,0 +1,89 @@
+"""How fast the verbs are: seconds an epoch, seconds of a set of pictures, steps a second of a stack, smoke sizes.
+
+    python benchmarks/speed.py epoch cifar10/sim-single --batches 512 64 --out classification-steps.json
+    python benchmarks/speed.py pictures FOLDER --precisions bf16 tf32 --out image-timing.json
+    python benchmarks/speed.py stack --out search-stack.json
+    python benchmarks/speed.py smoke --repeats 5 --out smoke.json           # on a CPU, half a minute
+
+Seconds are those a run says of itself: its steps, without compiling, reading and evaluating. An epoch's are the median
+over epochs, smoke sizes' the least of the repeats, which take turns.
+"""
+
+import argparse
+import itertools
+import statistics
+from pathlib import Path
+
+from verbs import koopsim, trained, write
+
+SMOKE = ("copy/sim-single", "digits/sim-single", "image/sim-rff")
+
+
+def epoch(arguments: argparse.Namespace) -> dict:
+    rows = []
+    for batch in arguments.batches:
+        words = ["--recipe.batch-size", batch, "--recipe.epochs", arguments.epochs, "--precision", arguments.precision]
+        result = trained(arguments.preset, *words, *arguments.more)
+        times = [0.0, *(line["seconds"] for line in result["metrics"])]
+        seconds = statistics.median(after - before for before, after in itertools.pairwise(times))
+        row = {"name": arguments.preset, "batch": batch, "precision": arguments.precision}
+        row |= {"captured": result["captured"], "seconds_per_epoch": seconds}
+        rows.append(row | {"milliseconds_per_step": 1e3 * seconds * arguments.epochs / result["steps"]})
+    return {"rows": rows}
+
+
+def pictures(arguments: argparse.Namespace) -> dict:
+    rows, found = [], {}
+    for precision in arguments.precisions:
+        words = ["--task.pictures", arguments.folder, "--recipe.epochs", 20, "--precision", precision]
+        result = trained("image/sim-rff", *words, *arguments.more)
+        count, steps = len(result["pictures"]), round(1e3 * result["train_seconds"] / result["milliseconds_per_step"])
+        found = {"pictures": count, "M": result["run"]["model"]["fourier"]["features"], "steps": steps}
+        row = {key: result.get(key) for key in ("train_seconds", "set_up_seconds", "captured", "milliseconds_per_step")}
+        rows.append({"precision": precision} | row | {"test_psnr": result["test"]["psnr"]})
+    return found | {"rows": rows}
+
+
+def stack(arguments: argparse.Namespace) -> dict:
+    found = koopsim("bench", "stack", *(["--quick"] if arguments.quick else []))
+    ours = found["comparisons"][0]["ours"]
+    models = int(ours["name"].split()[0])
+    row = {"kind": "stack", "models": models, "milliseconds_per_step": 1e3 * ours["seconds"]}
+    return {"rows": [row | {"model_steps_per_second": models / ours["seconds"], "peak_bytes": ours["peak_bytes"]}]}
+
+
+def smoke(arguments: argparse.Namespace) -> dict:
+    times: dict[str, list[float]] = {name: [] for name in SMOKE}
+    for _ in range(arguments.repeats):
+        for name in SMOKE:
+            times[name].append(trained(name, "--scale", "smoke", "--device", "cpu")["train_seconds"])
+    return {"rows": [{"name": name, "seconds": min(t), "of_each": t} for name, t in times.items()]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(required=True)
+    for work in (epoch, pictures, stack, smoke):
+        sub = verbs.add_parser(work.__name__)
+        sub.set_defaults(work=work)
+        sub.add_argument("--out", type=Path)
+        if work is epoch:
+            sub.add_argument("preset")
+            sub.add_argument("--batches", type=int, nargs="+", default=[512])
+            sub.add_argument("--precision", default="bf16")
+            sub.add_argument("--epochs", type=int, default=5)
+        if work is pictures:
+            sub.add_argument("folder")
+            sub.add_argument("--precisions", nargs="+", default=["bf16"])
+        if work in (epoch, pictures):
+            sub.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="more options of koopsim train")
+        if work is stack:
+            sub.add_argument("--quick", action="store_true")
+        if work is smoke:
+            sub.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    write(arguments.out, arguments.work(arguments))
+
+
+if __name__ == "__main__":
+    main()

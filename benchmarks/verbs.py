@@ -1,0 +1,41 @@
+"""Calls a verb of koopsim as a user would and gives back the JSON it prints."""
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from koopsim.cli import main
+from koopsim.errors import KoopsimError
+from koopsim.runs import environment, write_json
+
+
+def koopsim(*words: object, fresh: bool = False) -> dict[str, Any]:
+    """`koopsim WORDS --json`, in this process or in a fresh one."""
+    argv = [*map(str, words), "--json"]
+    if fresh:
+        command = [sys.executable, "-m", "koopsim", *argv]
+        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        code = main(argv)
+    if code:
+        raise KoopsimError(f"koopsim {' '.join(argv)} ended with {code}.")
+    return json.loads(said.getvalue())
+
+
+def trained(*words: object) -> dict[str, Any]:
+    """The result of `koopsim train WORDS`, whose folder is not kept."""
+    with tempfile.TemporaryDirectory() as folder:
+        return koopsim("train", *words, "--out", Path(folder) / "run")
+
+
+def write(out: Path | None, figures: dict[str, Any]) -> None:
+    """Into a file with where and when it was measured, if there is to be one."""
+    print(json.dumps(figures, indent=2), flush=True)
+    if out:
+        write_json(out, figures | {"environment": environment()})

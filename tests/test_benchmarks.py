@@ -1,0 +1,43 @@
+"""benchmarks/ calls the library and the verbs: it steps no model by itself, and stays small."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+MINE = ["verbs.py", "speed.py", "searches.py", "time_to_accuracy.py", "readme.py", "zoo.py", "record.py"]
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_they_step_no_model(name):
+    tree = ast.parse((BENCHMARKS / name).read_text())
+    called = {n.func.attr for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)}
+    assert not called & {"backward", "step", "zero_grad"}
+    assert "torch" not in {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+
+
+def test_every_script_is_in_the_table_and_every_named_one_is_there():
+    said = (BENCHMARKS / "README.md").read_text()
+    table = said.split("## Files whose script is gone")[0]
+    for file in [*BENCHMARKS.glob("*.py"), *BENCHMARKS.glob("*.sh")]:
+        family = re.sub(r"_.*", "_*.py", file.name)
+        assert file.name in table or family in table or file.name == "verbs.py", f"{file.name} is not in README.md"
+    for name in re.findall(r"`(\w+\.(?:py|sh))", table):
+        assert (BENCHMARKS / name).exists(), name
+
+
+def test_a_verb_is_called_and_measured(tmp_path):
+    out = tmp_path / "steps.json"
+    words = ["epoch", "digits/sim-single", "--batches", "64", "--precision", "float32", "--epochs", "2", "--out", out]
+    done = subprocess.run([sys.executable, BENCHMARKS / "speed.py", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["batch"] == 64
+    steps = -(-1437 // 64)  # the digits' train and valid images
+    assert row["milliseconds_per_step"] == pytest.approx(1e3 * row["seconds_per_epoch"] / steps, rel=0.1)
+    assert "speed.py epoch" in json.loads(out.read_text())["environment"]["command"]
