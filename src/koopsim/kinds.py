@@ -20,6 +20,7 @@ from koopsim.config import LiftConfig, ModelConfig, Recipe, Run, TaskConfig
 from koopsim.errors import KoopsimError
 from koopsim.registry import DATASETS, LIFTS, MODELS, TASKS
 from koopsim.spaces import LogUniform, Parameter, SearchSpace
+from koopsim.words import Curve, Figure, Look
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Scale = Literal["paper", "smoke"]
 Shape = tuple[int, int, int]  # channels, height, width
-OTHERS = 9  # the place in the report's palette of whoever has none of their own
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,10 @@ class ModelKind:
 
     config: ClassVar[type[ModelConfig]]
     stackable: ClassVar[bool] = False  # knows torch.vmap: the trials of a search can train as one batched model
-    has_solver: ClassVar[bool] = False  # its forward iterates until it has converged
+    has_solver: ClassVar[bool] = False  # its forward iterates until it has converged: what a SIM is measured against
+    has_limit: ClassVar[bool] = False  # it has a limit operator U V, whose spectrum can be looked at
     can_take_over: ClassVar[bool] = False  # nothing but weights and buffers tells a new one from a trained one
+    order: ClassVar[int] = 100  # of models in tables; the paper's come first
 
     def build(self, config: Any) -> nn.Module:
         """The untrained module."""
@@ -69,9 +71,13 @@ class ModelKind:
         """Its name in tables and charts."""
         return self.config.__name__.removesuffix("Config")
 
-    def colour(self, config: Any, best: bool = False) -> int:
-        """Its place in the report's palette; `best`: by a recipe of our own."""
-        return OTHERS
+    def look(self, config: Any, best: bool = False) -> Look:
+        """How it is shown; `best`: trained by a recipe of our own."""
+        return Look(self.title(config) + (" best" if best else ""))
+
+    def limit_dim(self, config: Any) -> int | None:
+        """N, the rows of its limit operator, where it has one."""
+        return None
 
     # ------------------------------------------------ how it fits what it is given
 
@@ -153,6 +159,22 @@ class TaskKind:
     figures: ClassVar[tuple[str, ...]] = ()  # and the figures
     many: ClassVar[bool] = False  # a network for each of its pictures, not one for all
     final_split: ClassVar[Literal["train", "train+valid"]] = "train+valid"  # trained on after a search
+    judged: ClassVar[Figure]  # the figure that decides; the task's metric unless told
+    shown: ClassVar[tuple[str, ...]] = ()  # the figures of the test split that its table shows; that one unless told
+    curve: ClassVar[Curve] = Curve()  # what its learning curves show
+    setting: ClassVar[tuple[str, type] | None] = None  # the entry of its configuration that names its data
+
+    def __init_subclass__(cls) -> None:
+        if not hasattr(cls, "judged") and hasattr(cls, "task"):
+            name = cls.task.metric
+            cls.judged = Figure(name, name.replace("_", " "), "{:.4g}", "{:.3g}", cls.task.lower_is_better)
+        if not cls.shown and hasattr(cls, "judged"):
+            cls.shown = (cls.judged.key,)
+
+    @property
+    def title(self) -> str:
+        """The task in words, for those that are not the paper's: the head of its table."""
+        return self.config.__name__.removesuffix("Config")
 
     def build(self, config: Any, device: torch.device | str = "cpu") -> Any:
         """The task, its data on `device`."""
@@ -190,7 +212,7 @@ class TaskKind:
         """(name, run) with the user's data in place of the preset's, the model's shape following from it."""
         raise KoopsimError(f"--data gives images to classify, which {name} does not: leave the preset out.")
 
-    def needs(self, config: Any) -> set[str]:
+    def data_sets(self, config: Any) -> set[str]:
         """The named data sets without which it cannot begin."""
         return set()
 
@@ -214,12 +236,16 @@ class TaskKind:
 
     # ------------------------------------------------ the report
 
-    def place(self, task: dict[str, Any], named: str | None = None) -> str:
-        """The data that a run learnt, in words; `task` as it stands in a file. Runs of a place are drawn together."""
-        return self.config.__name__.removesuffix("Config")
+    def slug(self, task: dict[str, Any]) -> str:
+        """The first word of its presets' names, from its configuration as it stands in a file: "copy"."""
+        return self.config.__name__.removesuffix("Config").lower()
+
+    def place(self, result: dict[str, Any]) -> str:
+        """The data that the run of a result learnt, in words. Runs of a place are drawn together."""
+        return self.title
 
     def published(self, name: str) -> Any:
-        """What the paper has for a preset, as its table needs it; None where it has nothing."""
+        """What is published of a preset, as its table needs it; None where nothing is."""
         return None
 
 

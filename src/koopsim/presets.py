@@ -13,20 +13,27 @@ from dataclasses import replace
 from koopsim.config import Run
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.kinds import Preset, model_kind, task_kind, task_kinds
-from koopsim.registry import MODELS
+from koopsim.registry import MODELS, TASKS
 
 
 class Presets(Mapping[str, Preset]):
     """All presets by name: the paper's in its order, then those of other tasks, then those that models bring."""
 
+    def __init__(self) -> None:
+        self._gathered: dict[str, Preset] = {}
+        self._of = (-1, -1)  # versions of the registries it was gathered from
+
     def _all(self) -> dict[str, Preset]:
-        found: dict[str, Preset] = {}
-        for kind in (*task_kinds(), *MODELS.values()):
-            own = kind.presets()
-            for name in own.keys() & found.keys():
-                raise KoopsimError(f"Two kinds have a preset {name!r}, {type(kind).__name__} is one; rename it.")
-            found |= own
-        return found
+        kinds = (*task_kinds(), *MODELS.values())
+        if self._of != (TASKS.version, MODELS.version):
+            found: dict[str, Preset] = {}
+            for kind in kinds:
+                own = kind.presets()
+                for name in own.keys() & found.keys():
+                    raise KoopsimError(f"Two kinds have a preset {name!r}, {type(kind).__name__} is one; rename it.")
+                found |= own
+            self._gathered, self._of = found, (TASKS.version, MODELS.version)
+        return self._gathered
 
     def __getitem__(self, name: str) -> Preset:
         return self._all()[name]

@@ -30,6 +30,7 @@ class Registry(Generic[T]):
     def __init__(self, what: str, *rooms: str):
         self.what, self.rooms = what, rooms
         self._entries: dict[str, T] = {}
+        self.version = 0  # grows with every entry, so that what was gathered from them can be kept until then
 
     def add(self, name: str, entry: T) -> None:
         """Make `entry` known. The same definition again takes its own place; another one of that name is refused."""
@@ -40,6 +41,7 @@ class Registry(Generic[T]):
                 f"{'.'.join(_origin(entry))}; give one of them another name."
             )
         self._entries[name] = entry
+        self.version += 1
 
     def register(self, function: T) -> T:
         """A decorator: make a function known by its own name."""

@@ -126,5 +126,5 @@ def missing_data(jobs: Sequence[Job]) -> list[str]:
     from koopsim import datasets
 
     here = {entry.name for entry in datasets.inventory() if entry.present}
-    needed = {name for j in jobs if j.state != "done" for name in task_kind(j.run.task).needs(j.run.task)}
+    needed = {name for j in jobs if j.state != "done" for name in task_kind(j.run.task).data_sets(j.run.task)}
     return sorted(needed - here)

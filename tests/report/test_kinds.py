@@ -8,8 +8,9 @@ from made_runs import made
 
 import koopsim.config as config
 from koopsim.presets import PRESETS
-from koopsim.report.kinds import FIGURES, MODELS, TASKS, model_kind, subject_of, task_kind
-from koopsim.report.names import LOOKS, in_order, kind_of
+from koopsim.registry import MODELS, TASKS
+from koopsim.report.kinds import figures, model_kind, subject_of, task_kind
+from koopsim.report.names import in_order, kind_of, looks
 from koopsim.report.page import Card, Piece, Section, page
 
 ROOM = Path(config.__file__).parent / "report"
@@ -29,7 +30,7 @@ def test_no_class_names_and_no_markup_in_strings(file):
 def test_every_task_and_model_is_known():
     assert set(TASKS) == set(config.TaskConfig.kinds)
     assert set(MODELS) == set(config.ModelConfig.kinds)
-    assert {kind_of(name) for name in PRESETS} <= set(LOOKS)
+    assert {kind_of(name) for name in PRESETS} <= set(looks())
 
 
 @pytest.mark.parametrize("name", ["copy/deq", "copy/sim-two", "cifar10/mondeq-multi", "svhn/sim-single"])
@@ -38,22 +39,22 @@ def test_a_preset_is_told_from_its_configuration(name):
 
 
 def test_what_is_compared_with_what():
-    assert model_kind(made("copy/deq")).implicit
-    assert model_kind(made("mnist/mondeq-single")).implicit
-    assert model_kind(made("copy/sim-single")).limit
-    assert not model_kind(made("image/tancik")).limit
+    assert model_kind(made("copy/deq")).has_solver
+    assert model_kind(made("mnist/mondeq-single")).has_solver
+    assert model_kind(made("copy/sim-single")).has_limit
+    assert not model_kind(made("image/tancik")).has_limit
     stranger = made("copy/sim-single")
     stranger["run"]["model"]["kind"] = "SomebodysConfig"
-    assert not model_kind(stranger).limit
-    assert not model_kind(stranger).implicit
+    assert not model_kind(stranger).has_limit
+    assert not model_kind(stranger).has_solver
     assert subject_of(stranger["run"]) == "copy/somebodys"
 
 
 def test_how_each_task_is_judged():
     judged = {name: task_kind(made(name)).judged for name in ("copy/deq", "mnist/sim-two", "image/sim-rff")}
     assert [figure.key for figure in judged.values()] == ["loss", "accuracy", "psnr"]
-    assert FIGURES["loss"].best({"a": 2.0, "b": 1.0}) == "b"
-    assert FIGURES["psnr"].best({"a": 2.0, "b": 1.0}) == "a"
+    assert figures()["loss"].best({"a": 2.0, "b": 1.0}) == "b"
+    assert figures()["psnr"].best({"a": 2.0, "b": 1.0}) == "a"
 
 
 def test_the_papers_order():

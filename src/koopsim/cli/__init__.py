@@ -34,6 +34,8 @@ verbs:
     koopsim train copy/sim-single --scale smoke --out runs/first
     koopsim eval runs/first
     koopsim report runs --out report
+
+  --plugin MODULE, with any verb, loads a module of yours that adds tasks, models or data sets (docs/extending.md).
 """
 
 
@@ -52,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     verb, rest = arguments[0], arguments[1:]
     try:
+        rest = _plugins(rest)
         if verb not in VERBS:
             raise KoopsimError(f"There is no verb {verb!r}." + did_you_mean(verb, VERBS))
         with warnings.catch_warnings():
@@ -70,6 +73,24 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("koopsim: stopped.", file=sys.stderr)
         return 130
+
+
+def _plugins(arguments: list[str]) -> list[str]:
+    """The arguments without --plugin MODULE, the modules loaded: what they bring decides what else may be said."""
+    rest, given = [], iter(arguments)
+    for argument in given:
+        option, equals, module = argument.partition("=")
+        if option != "--plugin":
+            rest.append(argument)
+            continue
+        from koopsim.errors import KoopsimError
+        from koopsim.registry import load_plugin
+
+        module = module if equals else next(given, "")
+        if not module or module.startswith("-"):
+            raise KoopsimError("--plugin needs the name of a module to import, as in --plugin my_models.")
+        load_plugin(module)
+    return rest
 
 
 def _say(message: Warning | str, *where: object, **more: object) -> None:

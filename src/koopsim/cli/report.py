@@ -29,6 +29,7 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "report")
     from koopsim.report import build_report, find
+    from koopsim.report.other_tasks import PREFIX
 
     if not arguments.runs:
         raise KoopsimError("Name at least one folder of runs: koopsim report runs --out report.")
@@ -42,9 +43,9 @@ def main(argv: list[str]) -> int:
         files = [str(file) for file in report.files]
         print(json.dumps({**counts, "page": files[0], "files": files, "skipped": report.left_out}, indent=2))
         return 0
-    for name in ON_TERMINAL:
-        if name in report.tables:
-            show(report.tables[name])
+    for name, table in report.tables.items():
+        if name in ON_TERMINAL or name.startswith(PREFIX):
+            show(table)
     for line in report.left_out:
         print(f"skipped {line}", file=sys.stderr)
     print(f"{found.counts()}, on one page: {report.files[0]}")

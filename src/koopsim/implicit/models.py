@@ -8,12 +8,14 @@ from koopsim.errors import KoopsimError
 from koopsim.implicit.monotone import MonDEQ
 from koopsim.implicit.transformer import TransformerDEQ
 from koopsim.kinds import ModelKind, Shape, register
+from koopsim.words import Look
 
 
 class SolverKind(ModelKind):
     """A model that iterates until it has converged."""
 
     has_solver = True
+    order = 1
 
     def example(self, config: Any, batch: int, length: int, random: Any) -> Any:
         raise KoopsimError(
@@ -45,8 +47,8 @@ class DEQKind(SolverKind):
             backward_tol=config.backward.tolerance,
         )
 
-    def colour(self, config: DEQConfig, best: bool = False) -> int:
-        return 1
+    def look(self, config: DEQConfig, best: bool = False) -> Look:
+        return Look(self.title(config), 1, "#6b7280")
 
     def smoke(self, run: Run) -> Run:
         """Few sequences are enough to learn from, if the solver takes the steps it needs."""
@@ -84,8 +86,9 @@ class MonDEQKind(SolverKind):
     def title(self, config: MonDEQConfig) -> str:
         return f"monDEQ ({self._form(config)})"
 
-    def colour(self, config: MonDEQConfig, best: bool = False) -> int:
-        return {"single": 1, "multi": 2, "connected": 3}[self._form(config)]
+    def look(self, config: MonDEQConfig, best: bool = False) -> Look:
+        colours = {"single": (1, "#6b7280"), "multi": (2, "#111827"), "connected": (3, "#a16207")}
+        return Look(self.title(config), *colours[self._form(config)])
 
     def for_images(self, config: MonDEQConfig, shape: Shape, outputs: int) -> MonDEQConfig:
         return replace(config, image=shape, outputs=outputs)

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.config import FourierConfig, ModelConfig, SIMConfig
-from koopsim.kinds import OTHERS, ModelKind, Shape, lift_kind, register
+from koopsim.kinds import ModelKind, Shape, lift_kind, register
 from koopsim.nn.fourier import NormalisedFourierFeatures, RandomFourierFeatures
 from koopsim.nn.limit import LimitOperator
 from koopsim.nn.linear import Linear
 from koopsim.nn.readout import Output, StateReadout
 from koopsim.nn.transforms import usable
 from koopsim.spaces import BANDWIDTH, LogUniform, Parameter
+from koopsim.words import Look
 
 TAIL_SIZES = (128, 64, 64, 32)  # D, K, H and outputs: up to these the tiles of `kernels.tail` stay in registers
 
@@ -119,7 +120,9 @@ class SIMKind(ModelKind):
 
     config = SIMConfig
     stackable = True
+    has_limit = True
     can_take_over = True
+    order = 2
 
     def build(self, config: SIMConfig) -> SIM:
         return build_sim(config)
@@ -130,9 +133,14 @@ class SIMKind(ModelKind):
     def title(self, config: SIMConfig) -> str:
         return {"sim-single": "SIM (single)", "sim-two": "SIM (two)", "sim-rff": "SIM (RFF only)"}[self.slug(config)]
 
-    def colour(self, config: SIMConfig, best: bool = False) -> int:
-        plain, freer = {"sim-single": (4, 6), "sim-two": (5, 7), "sim-rff": (8, OTHERS)}[self.slug(config)]
-        return freer if best else plain
+    def look(self, config: SIMConfig, best: bool = False) -> Look:
+        plain = {"sim-single": (4, "#2563eb"), "sim-two": (5, "#dc2626"), "sim-rff": (8, "#059669")}
+        freer = {"sim-single": (6, "#60a5fa"), "sim-two": (7, "#f87171"), "sim-rff": (9, "#34d399")}
+        words = super().look(config, best).title
+        return Look(words, *(freer if best else plain)[self.slug(config)])
+
+    def limit_dim(self, config: SIMConfig) -> int:
+        return config.lifted
 
     def for_images(self, config: SIMConfig, shape: Shape, outputs: int) -> SIMConfig:
         return replace(config, lift=lift_kind(config.lift).for_images(config.lift, shape), outputs=outputs)

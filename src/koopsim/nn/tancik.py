@@ -15,6 +15,7 @@ from koopsim.config import FourierNetworkConfig
 from koopsim.kinds import ModelKind, register
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.lift import MLP
+from koopsim.words import Look
 
 
 class UnscaledFourierFeatures(RandomFourierFeatures):
@@ -50,6 +51,7 @@ class FourierNetworkKind(ModelKind):
     config = FourierNetworkConfig
     stackable = True
     can_take_over = True
+    order = 3
 
     def build(self, config: FourierNetworkConfig) -> FourierNetwork:
         c = config
@@ -61,8 +63,8 @@ class FourierNetworkKind(ModelKind):
     def title(self, config: FourierNetworkConfig) -> str:
         return "Tancik et al."
 
-    def colour(self, config: FourierNetworkConfig, best: bool = False) -> int:
-        return 1
+    def look(self, config: FourierNetworkConfig, best: bool = False) -> Look:
+        return Look(self.title(config), 1, "#6b7280")
 
     def coarser(self, config: FourierNetworkConfig, factor: float) -> FourierNetworkConfig:
         return replace(config, sigma=config.sigma / factor)

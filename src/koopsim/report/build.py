@@ -9,6 +9,7 @@ from koopsim.report.collect import Findings
 from koopsim.report.compare import SideBySide, comparisons
 from koopsim.report.copy_memory import copy_memory_table, figure3
 from koopsim.report.names import in_order
+from koopsim.report.other_tasks import other_tables
 from koopsim.report.pictures import image_table
 from koopsim.report.repeat import runs_table
 from koopsim.report.search_views import search_table
@@ -39,7 +40,7 @@ def compose(found: Findings) -> Content:
         "table3": image_table(found.runs), "speed": speed_table(faster), "spectra": spectrum_table(planes),
         "searches": search_table(found.searches), "runs": runs_table(found.runs),
     }  # fmt: skip
-    tables = {name: table for name, table in given.items() if table is not None}
+    tables = {name: table for name, table in given.items() if table is not None} | other_tables(found.runs)
     return Content(found, faster, planes, pairs, tables, [*found.skipped, *no_spectra, *no_pictures])
 
 

@@ -5,7 +5,9 @@ Checked once, at the door: behind it a run has the entries below, and its figure
 
 from typing import Any
 
-from koopsim.report.kinds import TASKS, Result, TaskKind, task_kind
+from koopsim.kinds import TaskKind, task_kinds
+from koopsim.registry import TASKS, plugin_hint
+from koopsim.report.kinds import Result, task_kind
 
 LARGEST = 1e300  # anything real is smaller; a whole number in JSON may be larger than a float can be
 NEEDED = {
@@ -45,10 +47,11 @@ def _bad_parts(run: Result) -> str | None:
     if not isinstance(model.get("kind"), str):
         return f"its model is of the kind {_short(model.get('kind'))}; expected a name"
     if not isinstance(task.get("kind"), str) or task["kind"] not in TASKS:
-        return f"its task is of the kind {_short(task.get('kind'))}; expected one of {', '.join(TASKS)}"
+        known = ", ".join(kind.config.__name__ for kind in task_kinds())
+        return f"its task is of the kind {_short(task.get('kind'))}; expected one of {known}.{plugin_hint()}"
     if not all(_count(recipe.get(key)) for key in ("epochs", "batch_size")):
         return f"its recipe has {_short(recipe.get('epochs'))} epochs of batches of {_short(recipe.get('batch_size'))}"
-    setting, kind = TASKS[task["kind"]].setting
+    setting, kind = TASKS[task["kind"]].setting or ("kind", str)
     if not isinstance(task.get(setting), kind) or (kind is int and not _count(task[setting])):
         return f"the {setting} of its task is {_short(task.get(setting))}; expected {kind.__name__}"
     return None
@@ -59,15 +62,15 @@ def _bad_figure(result: Result, kind: TaskKind) -> str | None:
     for key in ("train_seconds", "milliseconds_per_step"):
         if not _finite(result[key]) or result[key] < 0:
             return f"{key} is {_short(result[key])}; expected a number"
-    if isinstance(result["parameters"], list) and not kind.a_picture_each:
+    if isinstance(result["parameters"], list) and not kind.many:
         return f"parameters is {_short(result['parameters'])}; expected a number"
-    if kind.a_picture_each and not isinstance(result.get("pictures", []), list):
+    if kind.many and not isinstance(result.get("pictures", []), list):
         return f"pictures is {_short(result['pictures'])}; expected a list of names"
     if "test" not in result:
         return None
     if not isinstance(result["test"], dict):
         return f"its test is {_short(result['test'])}; expected figures by name"
-    for key in kind.needs:
+    for key in kind.shown:
         if not _finite(result["test"].get(key)):
             return f"its test {key} is {_short(result['test'].get(key))}; expected a number"
     return _not_numbers(result["test"], "its test")

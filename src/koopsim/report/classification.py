@@ -6,18 +6,12 @@ from pathlib import Path
 
 from koopsim.config import ClassificationConfig
 from koopsim.report.collect import Result, seconds_an_epoch
-from koopsim.report.kinds import data_title, is_of
+from koopsim.report.kinds import is_of
 from koopsim.report.names import data_rank, kind_of, look_of, rank_of
 from koopsim.report.tables import Table, difference, spread
 from koopsim.runs import write_figure
-
-# Paper, Table 2: test accuracy in percent, mean and standard deviation over three seeds.
-PUBLISHED = {
-    "cifar10/mondeq-single": "74.0 ± 0.1", "svhn/mondeq-single": "88.7 ± 1.1", "mnist/mondeq-single": "99.1 ± 0.1",
-    "cifar10/mondeq-multi": "72.0 ± 0.3", "svhn/mondeq-multi": "92.4 ± 0.1", "mnist/mondeq-multi": "99.0 ± 0.1",
-    "cifar10/sim-single": "79.4 ± 0.2", "svhn/sim-single": "91.8 ± 0.2", "mnist/sim-single": "99.4 ± 0.0",
-    "cifar10/sim-two": "78.2 ± 0.2", "svhn/sim-two": "92.4 ± 0.1", "mnist/sim-two": "99.4 ± 0.0",
-}  # fmt: skip
+from koopsim.tasks.classification import data_title
+from koopsim.tasks.table2 import PUBLISHED
 
 Row = tuple[str, str]  # data set and model
 

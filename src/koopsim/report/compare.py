@@ -19,9 +19,10 @@ from PIL import Image
 from koopsim.config import ImageRegressionConfig, Run, from_dict
 from koopsim.errors import KoopsimError
 from koopsim.pictures import PictureSet, picture_set
-from koopsim.report.kinds import Result, set_of
+from koopsim.report.kinds import Result
 from koopsim.report.names import kind_of, title_of
 from koopsim.report.pictures import image_runs
+from koopsim.tasks.image_regression import set_of
 
 PICTURES = 3  # of a set
 SMALL = 256  # pictures up to this wide are shown whole

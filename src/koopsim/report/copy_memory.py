@@ -10,9 +10,7 @@ from koopsim.report.kinds import Result, is_of
 from koopsim.report.names import look_of, machine_of, rank_of, title_of
 from koopsim.report.tables import Table, difference, spread
 from koopsim.runs import write_figure
-
-# Paper, Table 1: test cross-entropy on copy memory.
-PUBLISHED_LOSS = {"copy/deq": 2.24e-09, "copy/sim-single": 7.03e-09, "copy/sim-two": 5.06e-08}
+from koopsim.tasks.table1 import PUBLISHED
 
 
 def copy_memory_table(results: Sequence[Result]) -> Table | None:
@@ -37,7 +35,7 @@ def copy_memory_table(results: Sequence[Result]) -> Table | None:
 
 
 def _copy_memory_row(group: list[Result], name: str, horizon: int) -> list[str]:
-    published = PUBLISHED_LOSS.get(name) if horizon == 500 else None
+    published = PUBLISHED.get(name) if horizon == 500 else None
     losses = [r["test"]["loss"] for r in group]
     return [
         str(horizon),

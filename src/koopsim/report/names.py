@@ -4,34 +4,14 @@ A slot is a place in the page's palette, which has a light and a dark form of ea
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from koopsim.report.kinds import DATASETS, TASKS, Result, task_kind
+from koopsim.kinds import model_kind
+from koopsim.presets import PRESETS
+from koopsim.registry import DATASETS
+from koopsim.report.kinds import Result, task_kind
+from koopsim.words import Look
 
-
-@dataclass(frozen=True)
-class Look:
-    """A model of the presets, in words and in colour."""
-
-    title: str
-    slot: int
-    colour: str
-
-
-LOOKS = {  # in the order of the paper's tables
-    "deq": Look("DEQ", 1, "#6b7280"),
-    "mondeq-single": Look("monDEQ (single)", 1, "#6b7280"),
-    "mondeq-multi": Look("monDEQ (multi)", 2, "#111827"),
-    "mondeq-connected": Look("monDEQ (connected)", 3, "#a16207"),
-    "sim-single": Look("SIM (single)", 4, "#2563eb"),
-    "sim-two": Look("SIM (two)", 5, "#dc2626"),
-    "sim-single:best": Look("SIM (single) best", 6, "#60a5fa"),
-    "sim-two:best": Look("SIM (two) best", 7, "#f87171"),
-    "sim-rff": Look("SIM (RFF only)", 8, "#059669"),
-    "sim-rff:best": Look("SIM (RFF only) best", 9, "#34d399"),
-    "tancik": Look("Tancik et al.", 1, "#6b7280"),
-}
-OTHERS = 9  # the slot of any other model
+LAST = 1000  # the rank of what the registries do not know
 
 
 def kind_of(name: str) -> str:
@@ -39,10 +19,21 @@ def kind_of(name: str) -> str:
     return name.split("/")[-1]
 
 
+def looks() -> dict[str, tuple[int, Look]]:
+    """(rank among a table's rows, look) of the presets' models, by what `kind_of` gives."""
+    found = {}
+    for name, preset in PRESETS.items():
+        kind = model_kind(preset.model)
+        found.setdefault(kind_of(name), (kind.order, kind.look(preset.model)))
+        if preset.best:
+            found.setdefault(kind_of(f"{name}:best"), (kind.order, kind.look(preset.model, best=True)))
+    return found
+
+
 def look_of(name: str) -> Look:
     """How a model is shown; another one than the presets' by its own name."""
     kind = kind_of(name)
-    return LOOKS.get(kind) or Look(kind, OTHERS, "#7c3aed")
+    return looks().get(kind, (LAST, Look(kind)))[1]
 
 
 def title_of(name: str) -> str:
@@ -50,10 +41,10 @@ def title_of(name: str) -> str:
     return look_of(name).title
 
 
-def rank_of(name: str) -> int:
+def rank_of(name: str) -> tuple[int, int]:
     """Its place among a table's rows."""
-    kind = kind_of(name)
-    return list(LOOKS).index(kind) if kind in LOOKS else len(LOOKS)
+    order, look = looks().get(kind_of(name), (LAST, Look(name)))
+    return order, look.slot
 
 
 def place_of(result: Result) -> str:
@@ -62,9 +53,9 @@ def place_of(result: Result) -> str:
 
 
 def data_rank(dataset: str | None) -> tuple[int, str]:
-    """The paper's data sets first, others by name."""
-    known = list(DATASETS)
-    return (known.index(dataset), "") if dataset in known else (len(known), str(dataset or ""))
+    """The named data sets in their order, others by name."""
+    known = DATASETS.find(str(dataset))
+    return (known.order, "") if known else (LAST, str(dataset or ""))
 
 
 def seed_of(result: Result) -> int | str:
@@ -84,7 +75,7 @@ def in_order(results: Sequence[Result]) -> list[Result]:
 
     def weight(result: Result) -> tuple:
         task = result["run"]["task"]
-        place = (list(TASKS).index(task["kind"]), data_rank(task.get("dataset")), place_of(result))
+        place = (task_kind(result).order, data_rank(task.get("dataset")), place_of(result))
         return (*place, look_of(result["name"]).slot, str(seed_of(result)))
 
     return sorted(results, key=weight)

@@ -3,16 +3,11 @@
 from collections.abc import Sequence
 
 from koopsim.config import ImageRegressionConfig
-from koopsim.report.kinds import Result, is_of, set_of
+from koopsim.report.kinds import Result, is_of
 from koopsim.report.names import rank_of, title_of
 from koopsim.report.tables import Table, difference
-
-# Paper, Table 3. The paper's pictures are others than ours: its differences between models can be compared, not its dB.
-PUBLISHED = {
-    "image/sim-single": {"natural": "19.67 ± 2.87", "text": "17.54 ± 2.07"},
-    "image/sim-two": {"natural": "22.24 ± 3.03", "text": "23.30 ± 2.72"},
-    "image/sim-rff": {"natural": "25.19 ± 3.92", "text": "27.69 ± 1.63"},
-}
+from koopsim.tasks.image_regression import set_of
+from koopsim.tasks.table3 import PUBLISHED
 
 
 def image_table(results: Sequence[Result]) -> Table | None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from koopsim.report.charts import Axis, Chart, Series, short
-from koopsim.report.kinds import FIGURES
+from koopsim.report.kinds import figures
 from koopsim.report.searches import SearchFound, running_best
 from koopsim.report.tables import Table
 
@@ -29,7 +29,8 @@ def search_table(searches: Sequence[SearchFound]) -> Table | None:
 
 
 def _shown(figure: float, metric: str) -> str:
-    return (FIGURES[metric].form if metric in FIGURES else "{:.3g}").format(figure)
+    known = figures().get(metric)
+    return (known.form if known else "{:.3g}").format(figure)
 
 
 def search_charts(searches: Sequence[SearchFound]) -> list[tuple[Chart, Chart]]:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
-from koopsim.report.kinds import FIGURES, PSNR, TASKS, subject_of
+from koopsim.registry import TASKS
+from koopsim.report.kinds import figures, subject_of
+from koopsim.words import PSNR
 
 SHOWN = ("batch_size", "epochs", "schedule", "weight_decay", "shift", "flip", "rotate", "zoom", "cutout", "average")
 
@@ -40,7 +42,8 @@ class SearchFound:
 
     @property
     def lower_is_better(self) -> bool:
-        return self.metric in FIGURES and FIGURES[self.metric].lower
+        known = figures().get(self.metric)
+        return known is not None and known.lower
 
     def best(self) -> TrialFound | None:
         """The trial with the best figure."""

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from koopsim.report.collect import Findings, Measurement
 from koopsim.report.compare import SMALL, SideBySide, sliders
 from koopsim.report.curves import curve_charts
-from koopsim.report.kinds import Figure, task_kind
+from koopsim.report.kinds import task_kind
 from koopsim.report.names import machine_of, place_of, title_of
+from koopsim.report.other_tasks import PREFIX
 from koopsim.report.page import Card, Filed, Piece, Section, page
 from koopsim.report.search_views import search_charts
 from koopsim.report.spectra import RunSpectrum, spectrum_charts
 from koopsim.report.speed import Ratio, speed_bars
 from koopsim.report.tables import Table
+from koopsim.words import Figure
 
 PAPER = {
     "table1": "Table 1: copy memory", "table2": "Table 2: image classification", "table3": "Table 3: image regression",
@@ -44,7 +46,8 @@ class Content:
 
     def sections(self) -> list[Section]:
         """Those that have something to show."""
-        given = [Section(name, title, self._table(name)) for name, title in PAPER.items()]
+        others = {name: table.title for name, table in self.tables.items() if name.startswith(PREFIX)}
+        given = [Section(name, title, self._table(name)) for name, title in (PAPER | others).items()]
         curves = curve_charts(self.found.runs)
         given += [
             Section("pictures", "Pictures", _pictures(self.pairs) if self.pairs else []),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koopsim import kinds
 from koopsim.errors import KoopsimError
 from koopsim.report.charts import Axis, Chart, Series, short
 from koopsim.report.kinds import Result, model_kind
@@ -46,7 +47,7 @@ def spectra(results: Sequence[Result]) -> tuple[list[RunSpectrum], list[str]]:
     seen: set[tuple[str, str]] = set()
     for result in results:
         folder = Path(result["path"]).parent
-        if not model_kind(result).limit or not (folder / "checkpoint.safetensors").exists():
+        if not model_kind(result).has_limit or not (folder / "checkpoint.safetensors").exists():
             continue
         key = (result["name"], place_of(result))
         if key in seen:  # one seed of each is enough to see
@@ -66,13 +67,12 @@ def spectra(results: Sequence[Result]) -> tuple[list[RunSpectrum], list[str]]:
 
 def _spectrum(result: Result, folder: Path) -> RunSpectrum:
     from koopsim.bridge import examine
-    from koopsim.config import SIMConfig
     from koopsim.train import load
 
     _, run = RunDirectory(folder).read_config()
-    if not isinstance(run.model, SIMConfig):
+    dim = kinds.model_kind(run.model).limit_dim(run.model)
+    if dim is None:
         raise KoopsimError(f"its configuration is of a {type(run.model).__name__}, its result of a SIM")
-    dim = run.model.fourier.features if run.model.fourier else run.model.lift_dim
     if dim > LARGEST:
         raise KoopsimError(f"U V has {dim} rows, more than {LARGEST}; koopsim spectrum {folder}")
     model = load(folder)

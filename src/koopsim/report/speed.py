@@ -48,7 +48,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
     found = []
     for (where, sim, kind), own in groups.items():
         for (there, other, other_kind), theirs in groups.items():
-            if kind.limit and other_kind.implicit and where == there:
+            if kind.has_limit and other_kind.has_solver and where == there:
                 pace, slow = seconds_an_epoch(own), seconds_an_epoch(theirs)
                 found.append(Ratio(where[0], sim, other, pace, slow, _setting(own), _setting(theirs)))
     return found

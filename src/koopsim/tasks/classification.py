@@ -27,6 +27,7 @@ from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
 from koopsim.tasks import table2
 from koopsim.tasks.augment import augmented, cut_out
 from koopsim.tasks.base import Split
+from koopsim.words import ACCURACY
 
 EVALUATION_BATCH = {"cuda": 1000, "cpu": 100}  # on a CPU small enough for its caches
 
@@ -123,6 +124,7 @@ class ClassificationKind(TaskKind):
 
     config, task = ClassificationConfig, Classification
     order, table = 2, "table2"
+    setting, judged, shown = ("dataset", str), ACCURACY, ("accuracy",)
 
     def presets(self) -> dict[str, Preset]:
         return table2.PRESETS
@@ -154,7 +156,7 @@ class ClassificationKind(TaskKind):
         recipe = replace(run.recipe, batch_size=batch)
         return f"{images.name}/{name.split('/')[1]}", replace(run, model=model, task=task, recipe=recipe)
 
-    def needs(self, config: ClassificationConfig) -> set[str]:
+    def data_sets(self, config: ClassificationConfig) -> set[str]:
         return {config.dataset} if config.dataset in DATASETS else set()
 
     def rows(self, scale: Scale) -> dict[str, Scale]:
@@ -168,10 +170,18 @@ class ClassificationKind(TaskKind):
     def repeats(self, scale: Scale) -> int:
         return 3 if scale == "paper" else 1
 
-    def place(self, task: dict[str, Any], named: str | None = None) -> str:
-        few = f", {task['train']} images" if task.get("train") else ""
-        known = DATASETS.find(task["dataset"])
-        return (known.label if known else Path(task["dataset"]).name) + few
+    def slug(self, task: dict[str, Any]) -> str:
+        return str(task.get("dataset"))
+
+    def place(self, result: dict[str, Any]) -> str:
+        task = result["run"]["task"]
+        return data_title(task["dataset"]) + (f", {task['train']} images" if task.get("train") else "")
 
     def published(self, name: str) -> str | None:
         return table2.PUBLISHED.get(name)
+
+
+def data_title(dataset: str) -> str:
+    """A data set's name in words; of a folder or a file, its name."""
+    known = DATASETS.find(dataset)
+    return known.label if known else Path(dataset).name

@@ -23,6 +23,7 @@ from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.spaces import Choice, LogUniform, SearchSpace
 from koopsim.tasks import table1
 from koopsim.tasks.base import Split
+from koopsim.words import LOSS
 
 DIGITS = 10  # how many are to be remembered
 CLASSES = 10  # blank 0, digits 1..8, marker 9
@@ -100,6 +101,7 @@ class CopyMemoryKind(TaskKind):
 
     config, task = CopyMemoryConfig, CopyMemory
     order, table, figures = 1, "table1", ("figure3",)
+    setting, judged, shown = ("horizon", int), LOSS, ("loss", "digits_right")
 
     def presets(self) -> dict[str, Preset]:
         return table1.PRESETS
@@ -121,8 +123,11 @@ class CopyMemoryKind(TaskKind):
     def seconds(self, name: str, scale: Scale) -> float | None:
         return (table1.SECONDS if scale == "paper" else table1.SMOKE_SECONDS).get(name)
 
-    def place(self, task: dict[str, Any], named: str | None = None) -> str:
-        return f"Copy memory, T = {task['horizon']}"
+    def slug(self, task: dict[str, Any]) -> str:
+        return "copy"
+
+    def place(self, result: dict[str, Any]) -> str:
+        return f"Copy memory, T = {result['run']['task']['horizon']}"
 
     def published(self, name: str) -> float | None:
         return table1.PUBLISHED.get(name)

@@ -24,6 +24,7 @@ from koopsim.kinds import Preset, Scale, TaskKind, model_kind, register
 from koopsim.pictures import PictureSet, picture_set
 from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
 from koopsim.tasks import table3
+from koopsim.words import PSNR, Curve
 
 PARTS = {"train": [(0, 0)], "valid": [(0, 1)], "train+valid": [(0, 0), (0, 1)], "test": [(1, 1)]}  # row, column offset
 EVALUATION_ROWS = 65_536
@@ -135,6 +136,8 @@ class ImageRegressionKind(TaskKind):
     config, task = ImageRegressionConfig, ImageRegression
     order, table, figures = 3, "table3", ("figure4",)
     many = True
+    setting, judged, shown = ("pictures", str), PSNR, ("psnr", "psnr_std")
+    curve = Curve("train_psnr", "PSNR of training pixels, dB", log=False)
     final_split = "train"  # as in the paper: the valid pixels are never trained on
 
     def presets(self) -> dict[str, Preset]:
@@ -173,8 +176,11 @@ class ImageRegressionKind(TaskKind):
         task = replace(_config(run), count=count)
         return [(f"-{Path(name).name}", replace(run, task=replace(task, pictures=name))) for name in pictures]
 
-    def place(self, task: dict[str, Any], named: str | None = None) -> str:
-        return f"Pictures: {set_name(task, named)}"
+    def slug(self, task: dict[str, Any]) -> str:
+        return "image"
+
+    def place(self, result: dict[str, Any]) -> str:
+        return f"Pictures: {set_of(result)}"
 
     def published(self, name: str) -> dict[str, str] | None:
         return table3.PUBLISHED.get(name)
@@ -185,7 +191,8 @@ def _config(run: Run) -> ImageRegressionConfig:
     return run.task
 
 
-def set_name(task: dict[str, Any], named: str | None = None) -> str:
-    """The name of a set of pictures, with their size where it is not the paper's; `task` as it stands in a file."""
-    name, size = named or Path(task["pictures"]).name, task.get("size", PAPER_SIZE)
+def set_of(result: dict[str, Any]) -> str:
+    """The name of the set of pictures a result is about, with their size where it is not the paper's."""
+    task = result["run"]["task"]
+    name, size = str(result.get("set") or Path(task["pictures"]).name), task.get("size", PAPER_SIZE)
     return name if size == PAPER_SIZE else f"{name} at {size}"
