@@ -6,10 +6,10 @@
     divergent       rho(A) > 1, or a defective eigenvalue on the circle     case (iv)
     undecided       the noise leaves more than one of these open
 
-A is believed to within a relative noise (`noise.py`). Circles that no eigenvalue can cross at that noise
-(`resolvent.py`) settle what is inside and what is outside; what remains is gathered into clusters that the
-noise cannot mix (`clusters.py`), and each is decided as a whole (`structure.py`). One cluster certainly
-outside, or defective, is divergence whatever the others are; else one unclear cluster leaves all undecided.
+A is believed to within a relative noise (`noise.py`), in balanced units where none was declared. Circles that no
+eigenvalue can cross at that noise (`resolvent.py`) settle what is inside and what is outside; what remains is gathered
+into clusters that the noise cannot mix (`clusters.py`), and each is decided as a whole (`structure.py`). One cluster
+certainly outside, or defective, is divergence whatever the others are; else one unclear cluster leaves all undecided.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
-from .assembly import assemble
-from .clusters import isolate, schur_form
-from .noise import effective_noise
-from .resolvent import LAPACK, Allowance, Complex, clear_of_circle
+from .assembly import Evidence, assemble
+from .clusters import SchurForm, isolate, schur_form
+from .constant import discount
+from .noise import SINGLE, balanced, could_be_float32, effective_noise
 from .structure import CLEAR, SNAP, SNAP_ROUNDING, Finding, classify
 from .verdict import Verdict
 
 ENOUGH = 16  # clusters described once it is certain that some eigenvalue is outside
 CIRCLES = 8  # how many gaps in the moduli are tried for a circle that no eigenvalue can cross
+LARGEST = 4000  # rows of a sparse matrix that is written out
 
 
 def analyze(
@@ -45,10 +46,10 @@ def analyze(
     Parameters
     ----------
     A
-        Square matrix, real or complex.
+        Square matrix, real or complex, dense or (up to 4,000 rows) SciPy sparse.
     noise
-        Relative size of the error the entries may carry, ||E||_F <= noise ||A||_F. Default: float64
-        rounding, or float32 rounding if the entries look like float32 numbers.
+        Relative size of the error the entries may carry, ||E||_F <= noise ||A||_F. Default: the rounding of
+        the entries' own type, float64 or float32, after balancing by powers of two.
     constant
         The observable that is constant, as its index in phi or as the vector c with c.phi = 1. Its
         eigenvalue 1 says nothing about the state and is discounted: see `Verdict.discount`.
@@ -63,88 +64,90 @@ def analyze(
 
 
 def _analyze(A: NDArray[Any], noise: float | None, constant: Any, strict: bool) -> Verdict:
-    level, origin = effective_noise(A, noise)
+    belief = effective_noise(A, noise)
     A = A.astype(np.complex128 if np.iscomplexobj(A) else np.float64)
     if np.abs(A).max() > 1e150:
         raise ValueError(f"analyze needs entries below 1e150; the largest is {np.abs(A).max():.1e}")
-    believed = level * float(np.linalg.norm(A))
-    T, Q, conjugate = schur_form(A)
-    coupling = float(np.linalg.norm(np.triu(T, 1)))
-    if coupling <= believed:  # a normal matrix, to within the noise: take it as one
-        T, dropped = np.asfortranarray(np.diag(np.diag(T))), coupling
-    else:
-        dropped = 0.0
+    hint = [SINGLE] if belief.rounding and could_be_float32(A) else []
+    A, units = (A, np.ones(len(A))) if belief.declared else balanced(A)
+    believed = belief.level * float(np.linalg.norm(A))
+    form = schur_form(A)
+    coupling = float(np.linalg.norm(np.triu(form.T, 1)))
+    dropped = coupling if coupling <= believed else 0.0
+    if dropped:  # a normal matrix, to within the noise: take it as one
+        form = form.as_normal()
     delta = believed + dropped
-    snap = SNAP_ROUNDING if origin.startswith("float64") else SNAP
-    findings, notes, escaped = examine(T, Q, delta, conjugate, snap)
-    notes.insert(0, f"Noise {level:.1e} ({origin}): the matrix is believed to {delta:.1e} in norm.")
-    verdict = assemble(T, Q, conjugate, findings, notes, level, escaped, believed, dropped)
-    verdict = replace(verdict, residuals=eigen_residuals(A, T, Q))
+    findings, notes, escaped = examine(form, delta, SNAP_ROUNDING if belief.rounding else SNAP)
+    other = "" if np.all(units == 1) else ", in units balanced by powers of two"
+    notes.insert(
+        0, f"Noise {belief.level:.1e} ({belief.source}): the matrix is believed to {delta:.1e} in norm{other}."
+    )
+    verdict = assemble(Evidence(form, findings, [*notes, *hint], escaped, belief, believed, dropped))
+    verdict = replace(verdict, residuals=_residuals(form))
     if strict and not verdict.certain:
         verdict = verdict.withheld()
-    return verdict if constant is None else verdict.discount(constant, delta)
+    if constant is not None:
+        verdict = discount(verdict, constant, delta, units=units)
+    return verdict if np.all(units == 1) else verdict.in_coordinates(np.diag(units), np.diag(1 / units))
 
 
-def examine(
-    T: Complex, Q: Complex, delta: float, conjugate: NDArray[np.intp] | None, snap: float = SNAP
-) -> tuple[list[Finding], list[str], bool]:
+def examine(form: SchurForm, delta: float, snap: float = SNAP) -> tuple[list[Finding], list[str], bool]:
     """Clusters that may be on or outside the circle, each with what it is; whether some are outside."""
-    w, n, half = np.diag(T), T.shape[0], conjugate is not None
-    moduli = np.abs(w)
-    allowance = Allowance()
-    outer = _outer_circle(T, moduli, delta, half, allowance)
+    moduli = np.abs(form.eigenvalues)
+    outer = _outer_circle(form, moduli, delta)
     notes = []
     if outer is not None:
         count = int(np.sum(moduli > outer))
         notes.append(
-            f"{count} of {n} eigenvalues lie outside |z| = {outer:.9g} for every matrix within the noise; "
+            f"{count} of {form.n} eigenvalues lie outside |z| = {outer:.9g} for every matrix within the noise; "
             f"the largest modulus is {moduli.max():.9g}."
         )
-    inner = _inner_circle(T, moduli, delta, half, allowance)
+    inner = _inner_circle(form, moduli, delta)
     if inner is not None and np.any(moduli <= inner):
         count = int(np.sum(moduli <= inner))
-        notes.append(f"{count} of {n} eigenvalues lie inside |z| = {inner:.9g} for every matrix within the noise.")
-    open_ = [int(i) for i in np.argsort(np.abs(moduli - 1)) if inner is None or moduli[i] > inner]
+        notes.append(f"{count} of {form.n} eigenvalues lie inside |z| = {inner:.9g} for every matrix within the noise.")
+    undecided = [int(i) for i in np.argsort(np.abs(moduli - 1)) if inner is None or moduli[i] > inner]
+    return _classified(form, undecided, delta, snap, ENOUGH if outer is not None else None), notes, outer is not None
+
+
+def _classified(form: SchurForm, indices: list[int], delta: float, snap: float, enough: int | None) -> list[Finding]:
+    """The clusters these eigenvalues belong to; those that turn out to overlap are joined."""
     findings: list[Finding] = []
     taken: set[int] = set()
-    for i in open_:
-        if i in taken or (conjugate is not None and int(conjugate[i]) in taken):
+    for i in indices:
+        if form.with_mirror((i,)) & taken:
             continue
-        if outer is not None and len(findings) >= ENOUGH:
+        if enough is not None and len(findings) >= enough:
             break
-        seed = (i,) if conjugate is None or w[i].imag >= 0 else (int(conjugate[i]),)
-        block = isolate(T, Q, delta, seed, conjugate)
-        overlap = [f for f in findings if set(f.block.indices) & _with_mirror(block.indices, conjugate)]
-        while overlap:
-            union = set(block.indices).union(*(f.block.indices for f in overlap))
+        above = i if form.conjugate is None or form.eigenvalues[i].imag >= 0 else int(form.conjugate[i])
+        block = isolate(form, delta, (above,))
+        while form.with_mirror(block.indices) & taken:
+            mine = form.with_mirror(block.indices)
+            overlap = [f for f in findings if mine & form.with_mirror(f.block.indices)]
+            taken -= {i for f in overlap for i in form.with_mirror(f.block.indices)}
+            union = mine.union(*(f.block.indices for f in overlap))
             findings = [f for f in findings if f not in overlap]
-            block = isolate(T, Q, delta, tuple(_with_mirror(union, conjugate)), conjugate)
-            overlap = [f for f in findings if set(f.block.indices) & _with_mirror(block.indices, conjugate)]
-        symmetric = conjugate is not None and {int(conjugate[j]) for j in block.indices} == set(block.indices)
-        findings.append(classify(block, delta, symmetric, snap))
-        taken |= _with_mirror(block.indices, conjugate)
-    return findings, notes, outer is not None
+            block = isolate(form, delta, form.with_mirror(union))
+        findings.append(classify(block, delta, form.symmetric(block), snap, form.allowance))
+        taken |= form.with_mirror(block.indices)
+    return findings
 
 
-def _with_mirror(indices, conjugate: NDArray[np.intp] | None) -> set[int]:
-    return set(indices) | (set() if conjugate is None else {int(conjugate[i]) for i in indices})
-
-
-def _outer_circle(T: Complex, moduli: NDArray, delta: float, half: bool, allowance: Allowance) -> float | None:
+def _outer_circle(form: SchurForm, moduli: NDArray, delta: float) -> float | None:
     """Some r >= 1 with eigenvalues of every A0 outside it."""
     edges = np.r_[1.0, np.sort(moduli[moduli > 1])]
     gaps = np.diff(edges)
     for i in np.argsort(-gaps)[:CIRCLES]:
         if gaps[i] > 2 * CLEAR * delta:
             for r in (edges[i] + gaps[i] / 2, edges[i]):
-                if clear_of_circle(T, float(r), CLEAR * delta, half=half, allowance=allowance):
+                if form.circles.clear(float(r), CLEAR * delta):
                     return float(r)
     return None
 
 
-def _inner_circle(T: Complex, moduli: NDArray, delta: float, half: bool, allowance: Allowance) -> float | None:
+def _inner_circle(form: SchurForm, moduli: NDArray, delta: float) -> float | None:
     """The outermost r <= 1, among those tried, with as many eigenvalues of every A0 inside as of A."""
-    if clear_of_circle(T, 1.0, CLEAR * delta, half=half, allowance=allowance):
+    if form.circles.clear(1.0, CLEAR * delta):
         return 1.0
     edges = np.r_[1.0, np.sort(moduli[moduli < 1])[::-1], 0.0]
     gaps = edges[:-1] - edges[1:]
@@ -152,32 +155,28 @@ def _inner_circle(T: Complex, moduli: NDArray, delta: float, half: bool, allowan
     for i in np.unique(np.r_[wide[:CIRCLES], wide[np.argsort(-gaps[wide])][:CIRCLES]]):
         for share in (0.5, 0.25, 0.75):
             r = float(edges[i] - share * gaps[i])
-            if clear_of_circle(T, r, CLEAR * delta, half=half, allowance=allowance):
+            if form.circles.clear(r, CLEAR * delta):
                 return r
     return None
 
 
-def eigen_residuals(A: NDArray, T: Complex, Q: Complex) -> NDArray[np.float64]:
-    """||A x - lambda x|| / (||A||_F ||x||) for each eigenvalue: how well the computed pair fits A."""
-    n, size = A.shape[0], float(np.linalg.norm(A)) or 1.0
-    X = np.zeros((n, n), complex)
-    tiny = np.finfo(float).eps * size
-    for i in range(n):
-        X[i, i] = 1.0
-        if i:
-            M = np.array(T[:i, :i], order="F")
-            M[np.diag_indices(i)] -= T[i, i]
-            d = np.diagonal(M).copy()
-            M[np.diag_indices(i)] = np.where(np.abs(d) < tiny, tiny, d)
-            x = LAPACK.ztrtrs(M, -T[:i, i])[0]
-            if np.abs(x).max() < 1e150:  # else a long Jordan block: keep the Schur vector
-                X[:i, i] = x
-                X[: i + 1, i] /= np.linalg.norm(X[: i + 1, i])
-    X = Q @ X
-    return np.linalg.norm(A @ X - X * np.diag(T), axis=0) / size
+def _residuals(form: SchurForm) -> NDArray[np.float64]:
+    """||A x - lambda x|| / ||A||_F for each eigenvalue: how well the computed pair fits A."""
+    size = float(np.linalg.norm(form.T)) or 1.0
+    if form.normal:
+        return np.zeros(form.n)
+    found = form.basis.residuals / size
+    return np.where(np.isfinite(found), found, np.linalg.norm(np.triu(form.T, 1), axis=0) / size)
 
 
-def _checked(A: ArrayLike) -> NDArray:
+def _checked(A: Any) -> NDArray:
+    if hasattr(A, "tocsr"):  # SciPy sparse, matrix or array
+        if max(A.shape) > LARGEST:
+            raise ValueError(
+                f"analyze needs all eigenvalues, so it writes sparse matrices out, up to {LARGEST:,} rows; got "
+                f"{' x '.join(f'{k:,}' for k in A.shape)}: give it P.T @ A @ P for a basis P of what is in question"
+            )
+        A = A.toarray()
     A = np.asarray(A)
     if A.dtype.kind not in "fcbiu":
         try:

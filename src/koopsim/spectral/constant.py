@@ -22,14 +22,19 @@ if TYPE_CHECKING:
 CONSTANT_TOLERANCE = 10.0  # c A = c must hold to this many times the noise
 
 
-def discount(verdict: Verdict, constant: int | ArrayLike, delta: float, up: NDArray | None = None) -> Verdict:
+def discount(
+    verdict: Verdict, constant: int | ArrayLike, delta: float, up: NDArray | None = None, units: NDArray | None = None
+) -> Verdict:
     """The verdict on the state, the constant's eigenvalue left out of J1.
 
-    `up` takes phi to the observables in which "vanishing" is judged, the constant one left out.
+    `up` takes phi to the observables in which "vanishing" is judged, the constant one left out. `units`: what the
+    observables of the verdict are to be multiplied by to be those that `constant` is about.
     """
     n = verdict.eigenvalues.size
     c, index = _covector(constant, n)
-    T, Q = verdict._terms[:2]
+    if units is not None:
+        c = c * units
+    T, Q = verdict._terms[0].T, verdict._terms[0].Q
     cQ = c @ Q
     off = float(np.linalg.norm(cQ @ T - cQ) / np.linalg.norm(c))
     if off > CONSTANT_TOLERANCE * delta:

@@ -20,9 +20,9 @@ import numpy as np
 
 from .resolvent import Complex
 
-LARGEST_DENOMINATOR = 24  # angles such as 2 pi / 3 are recognised up to this denominator
 VANISHED = -5000.0  # logarithm of a size that is zero, transients and all
-RECOGNISE = 1e-13  # ... when they agree to this many turns
+RECOGNISE = 1e-13  # turns: an angle is never known better than this
+BY_CHANCE = 1e-4  # a fraction p / q is recognised while fewer than this share of all angles are as near to one
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,20 @@ class Propagator:
         return M, top
 
 
-def turns_of(mu: complex) -> Fraction:
-    """Angle of mu by atan2, in turns; angles like 1/2, 1/3, 3/8 of a turn are taken exactly."""
+def turns_of(mu: complex, error: float = 0.0) -> Fraction:
+    """Angle of mu by atan2, in turns; a simple fraction of a turn that it may be, given its error, it is.
+
+    Of all angles a share of about 2 q^2 e is within e of a fraction with a denominator up to q: so q is bounded.
+    """
     t = Fraction(float(np.arctan2(mu.imag, mu.real) / (2 * np.pi)))
-    simple = t.limit_denominator(LARGEST_DENOMINATOR)
-    return simple if abs(simple - t) <= RECOGNISE else t
+    within = max(RECOGNISE, error / (2 * np.pi))
+    simple = t.limit_denominator(max(1, int((BY_CHANCE / within) ** 0.5)))
+    return simple if abs(simple - t) <= within else t
 
 
 def period_of(turns: list[Fraction]) -> int | None:
     """Common period of the rotations, None when one of them is not a simple fraction of a turn."""
-    if any(t.denominator > LARGEST_DENOMINATOR for t in turns):
+    if any(t.denominator**2 * RECOGNISE > BY_CHANCE for t in turns):
         return None
     return lcm(*(t.denominator for t in turns)) if turns else 1
 

@@ -3,13 +3,14 @@
     sigma_min(A - z I) > delta  for all |z| = r
         =>  every A0 with ||A0 - A|| <= delta has as many eigenvalues inside |z| = r as A has
 
-This is the one fact behind every certain answer of `verdict.py` (Trefethen & Embree, *Spectra and
+This is the one fact behind every certain answer of `analysis.py` (Trefethen & Embree, *Spectra and
 Pseudospectra*, ch. 2). From points to arcs: with R = (A - z I)^-1 and |z' - z| <= h,
 
     ||(A - z' I)^-1|| <= (||R|| + h ||R^2|| + ... + h^7 ||R^8||) / (1 - h^8 ||R^8||),
 
-so an arc is clear as soon as this is below 1 / delta; arcs that are not are halved. Large matrices make do
-with sigma_min(A - z' I) >= sigma_min(A - z I) - h, which needs triangular solves only: A is given in its
+so an arc is clear as soon as this is below 1 / delta; arcs that are not are halved. Large matrices are first put to
+their eigenvectors (`eigenbasis.py`), and where those prove nothing to sigma_min(A - z' I) >= 1 / ||R||_F - h. Each of
+these is a bound, none an estimate: what cannot be shown within the allowance is not called clear. A is given in its
 complex Schur form T.
 """
 
@@ -22,33 +23,58 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack as _lapack
 
-Complex = NDArray[Any]  # complex128; NumPy's stubs lose track of it
+from .eigenbasis import Complex, EigenBasis, eigenbasis
+
 LAPACK: Any = _lapack  # built at import: no stubs
 
-DENSE = 48  # up to this order an SVD of the whole stack is cheaper than inverse iteration
-BUDGET = 4000  # evaluations of sigma_min for one circle, small matrices
-BUDGET_LARGE = 1500  # large ones
-ALLOWANCE = 4000  # large ones, for all circles of one matrix together: seconds at 500 x 500
-CROWDED = 20.0  # out of budget, a large matrix must clear the level by this factor instead
+DENSE = 48  # up to this order an SVD of the whole stack is cheaper than anything else
+BUDGET = 4000  # evaluations for one circle, small matrices
+ALLOWANCE = 1.2e11  # large ones: n^3 an inverse, for all that is asked about one matrix
+HOPELESS = 0.1  # of the inverses that a circle needs at the present pace there must be enough left for
+PROBES = 8  # points where a large matrix fails if it fails
 
 
 @dataclass
 class Allowance:
-    """What is left to spend on the circles of one large matrix. Spent, no more of them are called clear."""
+    """What is left to spend on proofs about one large matrix. Spent, nothing more is called clear."""
 
-    left: int = ALLOWANCE
+    left: float = ALLOWANCE
+
+    @property
+    def spent(self) -> bool:
+        return self.left < 0
+
+    def spend(self, n: int) -> bool:
+        """Whether there is enough for one more inverse of order n."""
+        self.left -= float(n) ** 3
+        return self.left >= 0
+
+
+def is_diagonal(T: Complex) -> bool:
+    return np.count_nonzero(T) == np.count_nonzero(np.diagonal(T))
 
 
 def smallest_singular_values(T: Complex, z: Complex) -> NDArray[Any]:
-    """sigma_min(T - z I) for each z, T upper triangular."""
+    """sigma_min(T - z I) for each z, T upper triangular: exact for small T, a lower bound 1 / ||R||_F for large."""
     n = T.shape[0]
     if n <= DENSE:
         shifted = T[None] - z[:, None, None] * np.eye(n)
         return np.linalg.svd(shifted, compute_uv=False)[:, -1]
-    return np.array([_inverse_iteration(T, zi) for zi in z])
+    return np.array([_from_inverse(T, zi) for zi in z])
 
 
-def _inverse_iteration(T: Complex, z: complex, steps: int = 12) -> float:
+def _from_inverse(T: Complex, z: complex) -> float:
+    n = T.shape[0]
+    shifted = np.array(T, order="F")
+    shifted[np.diag_indices(n)] -= z
+    R, info = LAPACK.ztrtri(shifted, overwrite_c=1)
+    with np.errstate(over="ignore"):
+        size = 0.0 if info else float(np.linalg.norm(R))
+    return 1.0 / size if 0.0 < size < np.inf else 0.0
+
+
+def singular_value_at_most(T: Complex, z: complex, steps: int = 6) -> float:
+    """An upper bound of sigma_min(T - z I) by inverse iteration: it shows that a circle is not clear."""
     n = T.shape[0]
     shifted = np.array(T, order="F")
     shifted[np.diag_indices(n)] -= z
@@ -60,52 +86,77 @@ def _inverse_iteration(T: Complex, z: complex, steps: int = 12) -> float:
         size = np.linalg.norm(y)
         if info or info2 or not np.isfinite(size) or size == 0.0:
             return 0.0
-        before, growth = growth, float(np.sqrt(size))
+        growth = float(np.sqrt(size))
         x = y / size
-        if abs(growth - before) <= 1e-2 * growth:
-            break
     return 1.0 / growth
 
 
-def clear_of_circle(
-    T: Complex, radius: float, level: float, *, half: bool = False, allowance: Allowance | None = None
-) -> bool:
-    """Whether sigma_min(T - z I) > level all along |z| = radius; `half`: the spectrum is symmetric."""
-    allowance = allowance or Allowance()
-    arc = np.pi if half else 2 * np.pi
-    moduli, angles = np.abs(np.diag(T)), np.angle(np.diag(T))
-    if T.shape[0] <= 1:
-        return bool(np.all(np.abs(moduli - radius) > level))
-    dense = T.shape[0] <= DENSE
-    near = np.argsort(np.abs(moduli - radius))[: 8 if dense else 32]
-    probes = radius * np.exp(1j * np.r_[0.0, np.pi, angles[near]])  # where it fails if it fails: look here first
-    if smallest_singular_values(T, probes).min() <= level:
-        return False
-    pieces = 16
-    h = np.full(pieces, arc / pieces / 2)
-    mid = (2 * np.arange(pieces) + 1) * arc / pieces / 2
-    spent, lowest = 0, np.inf
-    while mid.size:
-        spent += mid.size
-        if not dense:
-            allowance.left -= mid.size
-            if allowance.left < 0:
+class Circles:
+    """One matrix, asked about circles: T in Schur form, `half` where its spectrum is symmetric."""
+
+    def __init__(self, T: Complex, half: bool, allowance: Allowance | None = None, basis: EigenBasis | None = None):
+        self.T, self.arc = T, np.pi if half else 2 * np.pi
+        self.moduli, self.angles = np.abs(np.diag(T)), np.angle(np.diag(T))
+        self.allowance = allowance or Allowance()
+        self._basis = basis
+
+    def clear(self, radius: float, level: float) -> bool:
+        """Proof that sigma_min(T - z I) > level all along |z| = radius; False where there is none."""
+        if self.T.shape[0] <= 1 or is_diagonal(self.T):
+            return bool(np.all(np.abs(self.moduli - radius) > level))
+        if self.T.shape[0] <= DENSE:
+            probes = self._probes(radius, PROBES)
+            return smallest_singular_values(self.T, probes).min() > level and self._small(radius, level)
+        if self._basis is None:
+            self._basis = eigenbasis(self.T)
+        return self._basis.clear_of_circle(radius, level, self.arc) or self._large(radius, level)
+
+    def _probes(self, radius: float, count: int) -> Complex:
+        near = np.argsort(np.abs(self.moduli - radius))[:count]
+        return radius * np.exp(1j * np.r_[0.0, np.pi, self.angles[near]])  # where it fails if it fails
+
+    def _arcs(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        pieces = 16
+        return (2 * np.arange(pieces) + 1) * self.arc / pieces / 2, np.full(pieces, self.arc / pieces / 2)
+
+    def _small(self, radius: float, level: float) -> bool:
+        middle, h = self._arcs()
+        spent = 0
+        while middle.size:
+            spent += middle.size
+            if spent > BUDGET or h[0] < 1e-15:
                 return False
-        if spent > (BUDGET if dense else BUDGET_LARGE) or h[0] < 1e-15:
-            return not dense and lowest > CROWDED * level
-        z = radius * np.exp(1j * mid)
-        if dense:
-            clear = _arcs_clear(T, z, radius * h, level)
-            hit = np.any(smallest_singular_values(T, z[~clear]) <= level)
-        else:
-            f = smallest_singular_values(T, z)
-            lowest = min(lowest, float(f.min()))
-            clear, hit = f - radius * h > level, lowest <= level
-        if hit:
+            z = radius * np.exp(1j * middle)
+            clear = _arcs_clear(self.T, z, radius * h, level)
+            if np.any(smallest_singular_values(self.T, z[~clear]) <= level):
+                return False
+            middle, h = middle[~clear], h[~clear] / 2
+            middle, h = np.r_[middle - h, middle + h], np.r_[h, h]
+        return True
+
+    def _large(self, radius: float, level: float) -> bool:
+        if any(singular_value_at_most(self.T, z) <= level for z in self._probes(radius, PROBES)):
             return False
-        mid, h = mid[~clear], h[~clear] / 2
-        mid, h = np.r_[mid - h, mid + h], np.r_[h, h]
-    return True
+        n = self.T.shape[0]
+        angle = reached = step = 0.0
+        while reached < self.arc:
+            if not self.allowance.spend(n):
+                return False
+            clear = (_from_inverse(self.T, radius * np.exp(1j * angle)) - level) / radius  # either side of the angle
+            if clear * self.allowance.left < HOPELESS * n**3 * (self.arc - reached):
+                return False
+            if angle - clear <= reached:
+                reached, step = angle + clear, clear
+                angle = reached + 0.9 * step
+            else:  # it shrinks along the way: look nearer
+                step = 0.7 * min(step, clear)
+                angle = reached + 0.9 * step
+        return True
+
+
+def clear_of_circle(T: Complex, radius: float, level: float, *, half: bool = False) -> bool:
+    """One question about one matrix: see `Circles`."""
+    return Circles(T, half).clear(radius, level)
 
 
 def _arcs_clear(T: Complex, z: Complex, h: NDArray[np.float64], level: float) -> NDArray[np.bool_]:

@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 
 from .clusters import Block
-from .resolvent import Complex, clear_of_circle
+from .resolvent import Allowance, Circles, Complex
 
 Kind = Literal["inside", "outside", "fixed", "flipping", "rotating", "torus", "defective", "unclear"]
 
@@ -60,16 +60,16 @@ class Finding:
         return self.kind in ("inside", "outside")
 
 
-def classify(block: Block, delta: float, real: bool, snap: float = SNAP) -> Finding:
+def classify(block: Block, delta: float, real: bool, snap: float = SNAP, allowance: Allowance | None = None) -> Finding:
     """Decide one isolated cluster.
 
     `real`: A is real and the cluster is its own mirror image. `snap`: how many errors from the circle the
-    mean may be and still count as on it.
+    mean may be and still count as on it. `allowance`: what a large cluster may spend on a proof.
     """
     k, B = len(block.indices), block.B
     eta, mu = block.error(delta), block.mean
     w = np.diag(B)
-    if clear_of_circle(B, 1.0, CLEAR * eta, half=real):
+    if Circles(B, real, allowance).clear(1.0, CLEAR * eta):
         if np.all(np.abs(w) < 1):
             return Finding(
                 block,

@@ -135,7 +135,7 @@ class Verdict:
         n = self.eigenvalues.size if self._basis is None else self._basis[0].shape[0]
         if start is not None and (start.ndim not in (1, 2) or start.shape[0] != n):
             raise ValueError(f"phi0 must have {n} rows, one per observable; got shape {start.shape}")
-        real = self._terms[2] is not None and (start is None or not np.iscomplexobj(start))
+        real = self._terms[0].real and (start is None or not np.iscomplexobj(start))
         if self._basis is None:
             return total(self._propagators, int(l), start, real)
         up, down = self._basis

@@ -9,7 +9,9 @@ once, within the noise, is a claim about one matrix A + E:
 - The smallest E that meets it is W^H L V^H, L block diagonal, from a Gram matrix. It puts the clusters there to
   first order; what is missing is small, and added the first way on the clusters of A + E.
 
-The angle of a rotation is free: only its modulus is taken to be 1.
+The angle of a rotation is free: only its modulus is taken to be 1. A Jordan block, of any size, is taken to be
+mu I + N with N the nilpotent matrix of the sizes found that is next to B - mu I: singular values that its rank does
+not allow are set to zero, then those of what remains (the staircase of Kublanovskaya, and Golub & Wilkinson 1976).
 """
 
 from __future__ import annotations
@@ -17,10 +19,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import block_diag, cho_factor, cho_solve, polar
 
-from .clusters import extract, schur_form
+from .clusters import Block, SchurForm, extract, schur_form
 from .noise import EPS64
 from .resolvent import Complex
 from .structure import Finding
@@ -37,54 +38,80 @@ class Condition(NamedTuple):
     turn: Complex  # zero where the eigenvalue is given, not only its modulus
 
 
-def witness_distance(
-    T: Complex, Q: Complex, conjugate: NDArray[np.intp] | None, findings: list[Finding], mirrored: list[bool],
-    enough: float,
-) -> float:  # fmt: skip
-    """An upper bound, in Frobenius norm, on the distance to a matrix with all these clusters on the circle.
+def witness_distance(form: SchurForm, findings: list[Finding], enough: float) -> float:
+    """An upper bound, in Frobenius norm, on the distance to a matrix with all these clusters as they are taken to be.
 
-    `mirrored`: the cluster stands for its complex conjugate too. The quick bound is returned when below `enough`.
+    The quick bound is returned when below `enough`.
     """
     conditions = []
-    for f, both in zip(findings, mirrored, strict=True):
-        one = condition(f.kind, f.eigenvalue, f.block.V, f.block.W, f.block.B)
-        conditions += [one, Condition(*(M.conj() for M in one))] if both else [one]
+    for f in findings:
+        one = condition(f, f.block)
+        conditions += [one, Condition(*(M.conj() for M in one))] if form.mirrored(f.block) else [one]
     if not conditions:
         return 0.0
-    quick = float(np.linalg.norm(sum(c.V @ c.D @ c.W for c in conditions)))
-    normal = np.count_nonzero(T) == np.count_nonzero(np.diagonal(T))  # then the first E is the smallest
-    if quick <= enough or normal or sum(c.D.size for c in conditions) > LARGEST_GRAM:
-        return quick
+    quick = float(np.linalg.norm(np.hstack([c.V @ c.D for c in conditions]) @ np.vstack([c.W for c in conditions])))
+    if quick <= enough or form.normal or sum(c.D.size for c in conditions) > LARGEST_GRAM:
+        return quick  # of a normal matrix it is the smallest
     E = smallest(conditions)
     if not np.all(np.isfinite(E)):
         return quick
-    A = Q @ T @ Q.conj().T + E
-    T, Q, _ = schur_form(A if conjugate is None else np.real(A))
-    left, rounding = dict(enumerate(np.diag(T))), len(T) * EPS64 * float(np.linalg.norm(T))
-    for f, both in zip(findings, mirrored, strict=True):
-        chosen = sorted(left, key=lambda i, mu=f.eigenvalue: abs(left[i] - mu))[: len(f.block.indices)]
-        for i in chosen:
-            del left[i]
-        block = extract(T, Q, tuple(chosen))
-        _, _, D, _ = condition(f.kind, f.eigenvalue, block.V, block.W, block.B)
-        if np.linalg.norm(D) > rounding * block.norm:  # else it is there, as far as a Schur form can tell
-            term = block.V @ D @ block.W
-            E = E + (term + term.conj() if both else term)
-    distance = float(np.linalg.norm(E))
+    distance = float(np.linalg.norm(E + missing(form, findings, E)))
     return min(quick, distance) if np.isfinite(distance) else quick
 
 
-def condition(kind: str, eigenvalue: complex, V: Complex, W: Complex, B: Complex) -> Condition:
-    """What puts a block on the circle: at 1 or -1, at its own angle, or at a unitary matrix."""
+def missing(form: SchurForm, findings: list[Finding], E: Complex) -> Complex:
+    """What A + E still lacks, put right on its own clusters."""
+    A = form.Q @ form.T @ form.Q.conj().T + E
+    moved = schur_form(np.real(A) if form.real else A)
+    left = dict(enumerate(moved.eigenvalues))
+    rounding = form.n * EPS64 * float(np.linalg.norm(form.T))
+    more = np.zeros_like(A)
+    for f in findings:
+        chosen = sorted(left, key=lambda i, mu=f.eigenvalue: abs(left[i] - mu))[: len(f.block.indices)]
+        for i in chosen:
+            del left[i]
+        block = extract(moved, tuple(chosen))
+        D = condition(f, block).D
+        if np.linalg.norm(D) > rounding * block.norm:  # else it is there, as far as a Schur form can tell
+            term = block.V @ D @ block.W
+            more = more + (term + term.conj() if form.mirrored(f.block) else term)
+    return more
+
+
+def condition(f: Finding, block: Block) -> Condition:
+    """What puts a block on the circle: at 1 or -1, at its own angle, at a unitary matrix, or as a Jordan block."""
+    B = block.B
     one = np.eye(len(B))
-    if kind == "torus":
+    turning = f.kind == "rotating" or (f.kind == "defective" and f.eigenvalue.imag != 0)
+    mean = np.trace(B) / len(B)
+    mu = mean / abs(mean) if turning else f.eigenvalue
+    if f.kind == "torus":
         target = np.asarray(polar(B)[0])
-    elif kind == "rotating":
-        mean = np.trace(B) / len(B)
-        target = mean / abs(mean) * one
+    elif f.kind == "defective":
+        target = mu * one + nilpotent(B - mu * one, blocks_of_at_least(f.sizes, len(B)))
     else:
-        target = eigenvalue * one
-    return Condition(V, W, target - B, 1j * target if kind == "rotating" else np.zeros_like(B))
+        target = mu * one
+    return Condition(block.V, block.W, target - B, 1j * mu * one if turning else np.zeros_like(B))
+
+
+def blocks_of_at_least(sizes: tuple[int, ...], k: int) -> list[int]:
+    """How many Jordan blocks have size 1 or more, 2 or more, ...: by how much the kernels of N, N^2, ... grow."""
+    every = [*sizes, *[1] * max(0, k - sum(sizes))]
+    return [sum(s >= j for s in every) for j in range(1, max(every) + 1)]
+
+
+def nilpotent(N: Complex, kernels: list[int]) -> Complex:
+    """A nilpotent matrix near N whose powers have kernels that grow by the numbers given."""
+    k = len(N)
+    if k == 0:
+        return N
+    c = min(kernels[0], k) if kernels else k
+    V = np.linalg.svd(N)[2].conj().T
+    basis = np.hstack([V[:, k - c :], V[:, : k - c]])  # the kernel first
+    S = basis.conj().T @ N @ basis
+    S[:, :c] = 0.0
+    S[c:, c:] = nilpotent(S[c:, c:], kernels[1:])
+    return basis @ S @ basis.conj().T
 
 
 def smallest(conditions: list[Condition]) -> Complex:
@@ -107,28 +134,3 @@ def smallest(conditions: list[Condition]) -> Complex:
     L = np.zeros((len(W), len(W)), complex)
     L[row, column] = solved[:, 0] + solved[:, 1:] @ theta
     return W.conj().T @ L @ V.conj().T
-
-
-def jordan_distance(f: Finding, real: bool) -> float | None:
-    """The same for one Jordan block of size 2, to first order; None for larger ones, where none is looked for.
-
-    Two numbers of the block B have to change: its mean, to what it is taken to be, and its discriminant, to zero.
-    Both are linear in E to first order, with the slopes G: tr(G^T W E V). `real`: E must be.
-    """
-    V, W, B = f.block.V, f.block.W, f.block.B
-    if len(B) != 2:
-        return None
-    mean, half = np.trace(B) / 2, (B[0, 0] - B[1, 1]) / 2
-    slopes = np.eye(2) / 2, np.array([[half, B[1, 0]], [B[0, 1], -half]])
-    F = np.array([(W.T @ G @ V.T).ravel() for G in slopes])
-    turning = f.eigenvalue.imag != 0  # then the angle is free, and only the modulus of the mean is given
-    d = np.array([f.eigenvalue - mean, -(half**2 + B[0, 1] * B[1, 0])])
-    if turning:
-        turn = (mean / abs(mean)).conjugate()
-        F[0], d[0] = turn * F[0], 1 - abs(mean)
-    size = np.maximum(np.linalg.norm(F, axis=1), np.finfo(float).tiny)
-    F, d = F / size[:, None], d / size
-    if real:
-        skip = 1 if turning else 0
-        F, d = np.vstack([F.real, F.imag[skip:]]), np.r_[d.real, d.imag[skip:]]
-    return float(np.linalg.norm(np.linalg.lstsq(F, d, rcond=1e-8)[0]))
