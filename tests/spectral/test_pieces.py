@@ -9,6 +9,7 @@ from scipy.linalg import block_diag
 
 from koopsim.spectral.clusters import extract, isolate, reordered, schur_form
 from koopsim.spectral.eigenbasis import eigenbasis
+from koopsim.spectral.jordan import blocks_of_at_least, commuting, nilpotent
 from koopsim.spectral.noise import balanced, could_be_float32, effective_noise
 from koopsim.spectral.powers import period_of, phase, scaled_power, turns_of
 from koopsim.spectral.resolvent import (
@@ -20,7 +21,7 @@ from koopsim.spectral.resolvent import (
 )
 from koopsim.spectral.separation import separation
 from koopsim.spectral.structure import jordan_sizes, nilpotency
-from koopsim.spectral.witness import Condition, blocks_of_at_least, nilpotent, smallest
+from koopsim.spectral.witness import Condition, smallest
 
 BENCH = Path(__file__).parents[2] / "benchmarks"
 
@@ -196,6 +197,9 @@ def test_nilpotent_next_to_a_perturbed_one():
         assert np.linalg.norm(np.linalg.matrix_power(N, max(sizes))) < 1e-14
         assert np.linalg.norm(np.linalg.matrix_power(N, max(sizes) - 1)) > 0.1
         assert np.linalg.norm(N - noisy) < 3e-9
+        found = commuting(N, blocks_of_at_least(sizes, k))
+        assert all(np.linalg.norm(G @ N - N @ G) < 1e-9 for G in found)
+        assert np.linalg.matrix_rank(np.array([G.ravel() for G in found]), 1e-8) == len(found) - 1
 
 
 def nothing_wrong(result, undecided):

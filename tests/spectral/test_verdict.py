@@ -270,12 +270,137 @@ def test_random_structures_are_never_misjudged(seed, case, exponent):
     assert analyze(noisy, noise=noise).case in (case, "undecided")
 
 
-def test_large_matrix_is_fast():
+def crowd(coupling: float, radius: float = 1 - 1.5e-6) -> np.ndarray:
+    """256 rotations just inside the circle, and between two of them one that the noise may reach by its coupling."""
+    R = radius * rotation(np.pi / 2)
+    hidden_one = np.block([[R, coupling * np.eye(2)], [np.zeros((2, 4))]])
+    return block_diag(*[(1 - 1.3e-6) * rotation(np.pi * (j + 0.5) / 256) for j in range(256)], hidden_one)
+
+
+@pytest.mark.parametrize("coupling", [600, 60])
+def test_between_the_points_of_a_circle(coupling):
+    """However many eigenvalues crowd a circle: it is clear by proof or not at all."""
+    A = crowd(coupling)
+    noise = 2e-8 / np.linalg.norm(A)
+    verdict = analyze(A, noise, strict=True)
+    assert verdict.case == "undecided"
+    assert not verdict.certain
+    E = np.zeros_like(A)  # a matrix within the noise that leaves the circle
+    E[-2:, -4:-2] = 1.4e-8 * rotation(np.pi)
+    assert np.linalg.norm(E) < 2e-8
+    reach = max(np.abs(np.linalg.eigvals(A + s * E)).max() for s in (1, -1))
+    assert (reach > 1) == (coupling == 600)
+
+
+def test_a_crowd_that_is_clear():
+    A = crowd(6)
+    verdict = analyze(A, 2e-8 / np.linalg.norm(A), strict=True)
+    assert verdict.case == "origin"
+    assert verdict.certain
+
+
+def test_float64_is_not_taken_for_float32():
+    verdict = analyze(np.array([[1 - 2.0**-14, 0, 0], [0, 0.5, 300], [0, 0, 0.25]]))
+    assert verdict.case == "origin"
+    assert verdict.certain
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["origin", "fixed-point", "invariant-set", "divergent"]))
+@settings(max_examples=60, deadline=None)
+def test_gradings_by_powers_of_two_change_nothing(seed, case):
+    rng = np.random.default_rng(seed)
+    J = {
+        "origin": block_diag(0.9 * rotation(1), 0.5, -0.99),
+        "fixed-point": block_diag(1, 0.9 * rotation(1), 0.5),
+        "invariant-set": block_diag(1, rotation(1.3), -0.5),
+        "divergent": block_diag(JORDAN2, 0.3 * rotation(1)),
+    }[case]
+    A = hidden(J, seed, 3.0)
+    D = 2.0 ** rng.integers(-25, 25, len(A))
+    verdict = analyze(A * D / D[:, None])
+    assert verdict.case == case, str(verdict)
+    assert any("balanced" in r for r in verdict.reasons) or np.ptp(np.log2(D)) < 12
+    if verdict.limit is not None:
+        np.testing.assert_allclose(verdict.limit * D[:, None] / D, analyze(A).limit, atol=1e-7)
+    np.testing.assert_allclose(verdict.at(3) * D[:, None] / D, np.linalg.matrix_power(A, 3), atol=1e-7)
+
+
+def test_constant_of_a_graded_matrix():
+    affine = np.array([[1.0, 0, 0], [1, 0.5, 0.2], [-2, -0.1, 0.6]])
+    D = 2.0 ** np.array([0, 30, -30])
+    verdict = analyze(affine * D / D[:, None], constant=0)
+    assert verdict.case == "fixed-point"
+    point = np.r_[1, np.linalg.solve(np.eye(2) - affine[1:, 1:], affine[1:, 0])]
+    np.testing.assert_allclose(verdict.point * D, point, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("angle", [0.0, 0.9])
+def test_jordan_blocks_have_a_witness(size, angle):
+    """Of any size: a matrix within the noise with that block on the circle, and how far it is."""
+    block = np.kron(np.eye(size), rotation(angle)) + np.kron(np.eye(size, k=1), np.eye(2))
+    A = hidden(block_diag(block if angle else np.eye(size) + np.eye(size, k=1), 0.4, -0.2), 3, 5.0)
+    E = np.random.default_rng(size).standard_normal(A.shape)
+    noise = 1e-11
+    A = A + 0.9 * noise * np.linalg.norm(A) * E / np.linalg.norm(E)
+    verdict = analyze(A, noise)
+    assert verdict.case == "divergent"
+    assert not verdict.certain
+    assert {b.size for b in verdict.defective} == {size}
+    assert verdict.distance is not None
+    assert 0 < verdict.distance <= noise
+    assert analyze(A, noise, strict=True).case == "undecided"
+
+
+def test_a_jordan_block_out_of_reach_is_undecided():
+    """Two eigenvalues that no Jordan block within the noise has, though each of its marks is nearly there."""
+    from koopsim.spectral.clusters import extract, schur_form
+    from koopsim.spectral.jordan import jordan_distance
+    from koopsim.spectral.structure import Finding
+
+    A = np.array([[1.0, 1.0], [1e-6, 1.0]])  # 1 +- 1e-3; a Jordan block needs the 1e-6 away
+    form = schur_form(A)
+    f = Finding(extract(form, (0, 1)), "defective", 1 + 0j, 1e-9, "", (2,))
+    assert jordan_distance(form, f) == pytest.approx(1e-6, rel=1e-3)
+    turned = schur_form(1.001 * np.exp(0.5j) * np.array([[1, 1.0], [0, 1]]))
+    f = Finding(extract(turned, (0, 1)), "defective", complex(np.exp(0.5j)), 1e-9, "", (2,))
+    assert jordan_distance(turned, f) == pytest.approx(1e-3 * 2**0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("period", [25, 97, 211])
+def test_long_periods(period):
+    cycle = np.roll(np.eye(period), 1, axis=0)
+    assert analyze(cycle).period == period
+    angle = 2 * np.pi * (period // 3) / period
+    assert analyze(hidden(block_diag(rotation(angle), 1, 0.3))).period == period
+    assert analyze(hidden(block_diag(rotation(angle + 1e-9), 1, 0.3))).period is None
+
+
+def test_sparse_matrices():
+    import scipy.sparse as sp
+
+    A = sp.random_array((60, 60), density=0.05, rng=np.random.default_rng(0), format="csr")
+    assert analyze(A).case == analyze(A.toarray()).case
+    assert analyze(sp.eye(5)).case == "fixed-point"
+    with pytest.raises(ValueError, match="sparse") as caught:
+        analyze(sp.eye(5000))
+    assert "5,000 x 5,000" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_large_matrices_are_fast():
+    """1,000 x 1,000 within five seconds of one core, and by proof."""
     import time
 
     rng = np.random.default_rng(0)
-    n = 500
-    start = time.perf_counter()
-    assert analyze(rng.standard_normal((n, n)) / np.sqrt(n) * 0.9).case == "origin"
-    assert analyze(np.linalg.qr(rng.standard_normal((n, n)))[0]).case == "invariant-set"
-    assert time.perf_counter() - start < 10
+    n = 1000
+    G = rng.standard_normal((n, n)) / np.sqrt(n)
+    chain = rng.random((n, n))
+    cases = [(0.9 * G, "origin"), (chain / chain.sum(axis=1, keepdims=True), "fixed-point"), (1.1 * G, "divergent")]
+    for A, case in cases:
+        began = time.process_time()
+        verdict = analyze(A)
+        assert time.process_time() - began < 5
+        assert verdict.case == case
+        assert verdict.certain == (case != "fixed-point")

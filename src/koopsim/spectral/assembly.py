@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import polar, schur
 
 from .clusters import SchurForm, extract
+from .jordan import jordan_distance
 from .noise import EPS64, Noise
 from .powers import Propagator, period_of, phase, turns_of
 from .structure import SNAP, Finding
@@ -120,12 +121,10 @@ def nearest(evidence: Evidence, case: Case) -> float:
     """How far a matrix with this case was found: all clusters on the circle at once, or any one Jordan block."""
     enough = WELL_WITHIN * evidence.believed
     if case != "divergent":
-        groups = [evidence.of_kind(*ON_CIRCLE)]
-    else:
-        groups = [[f] for f in evidence.of_kind("defective")]
+        return float(np.hypot(evidence.dropped, witness_distance(evidence.form, evidence.of_kind(*ON_CIRCLE), enough)))
     distance = np.inf
-    for group in groups:
-        distance = min(distance, float(np.hypot(evidence.dropped, witness_distance(evidence.form, group, enough))))
+    for f in evidence.of_kind("defective"):
+        distance = min(distance, float(np.hypot(evidence.dropped, jordan_distance(evidence.form, f))))
         if distance <= enough:
             break
     return distance

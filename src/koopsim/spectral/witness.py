@@ -9,9 +9,7 @@ once, within the noise, is a claim about one matrix A + E:
 - The smallest E that meets it is W^H L V^H, L block diagonal, from a Gram matrix. It puts the clusters there to
   first order; what is missing is small, and added the first way on the clusters of A + E.
 
-The angle of a rotation is free: only its modulus is taken to be 1. A Jordan block, of any size, is taken to be
-mu I + N with N the nilpotent matrix of the sizes found that is next to B - mu I: singular values that its rank does
-not allow are set to zero, then those of what remains (the staircase of Kublanovskaya, and Golub & Wilkinson 1976).
+The angle of a rotation is free: only its modulus is taken to be 1. Jordan blocks are in `jordan.py`.
 """
 
 from __future__ import annotations
@@ -79,39 +77,14 @@ def missing(form: SchurForm, findings: list[Finding], E: Complex) -> Complex:
 
 
 def condition(f: Finding, block: Block) -> Condition:
-    """What puts a block on the circle: at 1 or -1, at its own angle, at a unitary matrix, or as a Jordan block."""
+    """What puts a block on the circle: at 1 or -1, at its own angle, or at a unitary matrix."""
     B = block.B
     one = np.eye(len(B))
-    turning = f.kind == "rotating" or (f.kind == "defective" and f.eigenvalue.imag != 0)
+    turning = f.kind == "rotating"
     mean = np.trace(B) / len(B)
     mu = mean / abs(mean) if turning else f.eigenvalue
-    if f.kind == "torus":
-        target = np.asarray(polar(B)[0])
-    elif f.kind == "defective":
-        target = mu * one + nilpotent(B - mu * one, blocks_of_at_least(f.sizes, len(B)))
-    else:
-        target = mu * one
+    target = np.asarray(polar(B)[0]) if f.kind == "torus" else mu * one
     return Condition(block.V, block.W, target - B, 1j * mu * one if turning else np.zeros_like(B))
-
-
-def blocks_of_at_least(sizes: tuple[int, ...], k: int) -> list[int]:
-    """How many Jordan blocks have size 1 or more, 2 or more, ...: by how much the kernels of N, N^2, ... grow."""
-    every = [*sizes, *[1] * max(0, k - sum(sizes))]
-    return [sum(s >= j for s in every) for j in range(1, max(every) + 1)]
-
-
-def nilpotent(N: Complex, kernels: list[int]) -> Complex:
-    """A nilpotent matrix near N whose powers have kernels that grow by the numbers given."""
-    k = len(N)
-    if k == 0:
-        return N
-    c = min(kernels[0], k) if kernels else k
-    V = np.linalg.svd(N)[2].conj().T
-    basis = np.hstack([V[:, k - c :], V[:, : k - c]])  # the kernel first
-    S = basis.conj().T @ N @ basis
-    S[:, :c] = 0.0
-    S[c:, c:] = nilpotent(S[c:, c:], kernels[1:])
-    return basis @ S @ basis.conj().T
 
 
 def smallest(conditions: list[Condition]) -> Complex:
