@@ -70,8 +70,7 @@ def _add(result: Result, found: dict[tuple[str, str], SideBySide], truths: Truth
     if not weights and not kept:
         return  # a result without weights or drawings is a number, and no fault
     run = from_dict(Run, result["run"], str(path))
-    if not isinstance(run.task, ImageRegressionConfig):
-        raise KoopsimError(f"its task is a {type(run.task).__name__}")
+    assert isinstance(run.task, ImageRegressionConfig)  # `image_runs` has looked
     drawn = {name: _pixels(file) for name, file in kept.items()} if kept else _drawn(path.parent, run, names)
     for name, values in list(drawn.items())[:PICTURES]:
         key = (set_of(result), name)
