@@ -77,7 +77,7 @@ def train_digits() -> tuple[DEQ, nn.Linear, torch.Tensor, torch.Tensor, torch.Te
     y = torch.as_tensor(data.target)  # type: ignore[attr-defined]
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     x, y = x[order], y[order]
-    deq, readout = DEQ(TwoLayerCell(64, 32, 64), tol=1e-4, max_steps=60, backward_max_steps=60), nn.Linear(32, 10)
+    deq, readout = DEQ(TwoLayerCell(64, 32, 64), tol=1e-4, max_steps=60), nn.Linear(32, 10)
     adam = torch.optim.Adam([*deq.parameters(), *readout.parameters()], lr=2e-3)
     for _ in range(60):
         for rows in torch.randperm(1400).split(50):

@@ -249,7 +249,7 @@ class DEQConfig(ModelConfig):
     forward: SolverConfig = field(default_factory=SolverConfig)
     backward: SolverConfig = field(default_factory=SolverConfig)
     memory: int | None = None  # how many past steps the solvers keep; None is each one's own default
-    gradient: Literal["implicit", "jacobian-free", "phantom"] = "implicit"
+    gradient: Literal["implicit", "jacobian-free", "phantom", "neumann", "reversible"] = "implicit"
 
     def __post_init__(self) -> None:
         names = ("heads", "head_dim", "model_dim", "inner_dim", "vocabulary")

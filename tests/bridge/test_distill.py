@@ -61,7 +61,7 @@ def test_warm_start_same_result_fewer_steps(taught, solver, safeguard):
 def test_warm_start_gradients(taught):
     _, sim, _ = taught
     cell = Affine(16, 3, 0.9, torch.tanh)
-    tight = DEQ(cell, tol=1e-12, max_steps=200, backward_tol=1e-12, backward_max_steps=200)
+    tight = DEQ(cell, tol=1e-12, max_steps=200)
     warm = WarmStart(sim)
     x = inputs(2, 3, seed=9).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: warm(tight, x)[0], (x,))

@@ -1,6 +1,7 @@
 """The gradients of a DEQ against finite differences, closed forms and explicit unrolling."""
 
 import copy
+import functools
 import gc
 import warnings
 import weakref
@@ -9,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from koopsim.implicit import DEQ, SOLVERS, UnconvergedWarning
+from koopsim.errors import KoopsimError
+from koopsim.implicit import DEQ, SOLVERS, Backward, Neumann, Phantom, Reversible, UnconvergedWarning, anderson
 
-TIGHT = {"max_steps": 200, "tol": 1e-13, "backward_max_steps": 200, "backward_tol": 1e-13}
+TIGHT = {"max_steps": 200, "tol": 1e-13}
 
 
 class Cell(nn.Module):
@@ -50,7 +52,7 @@ def test_implicit_gradient_is_the_finite_difference(solver, act):
 @pytest.mark.parametrize("backward_solver", SOLVERS)
 def test_linear_cell_has_the_closed_form(backward_solver):
     cell, x = Cell(act=identity), torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
-    z, info = DEQ(cell, "anderson", backward_solver=backward_solver, **TIGHT)(x)
+    z, info = DEQ(cell, "anderson", backward=Backward(backward_solver), **TIGHT)(x)
     g = torch.randn_like(z) * torch.tensor([1, 1e-30, 0, 1e30, 1], dtype=torch.float64).unsqueeze(1)
     assert info.backward is None
     z.backward(g)
@@ -73,7 +75,7 @@ def test_jacobian_free_is_one_step_from_the_fixed_point():
 
 def test_phantom_is_a_few_damped_steps_from_the_fixed_point():
     cell, x = Cell(), torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
-    z, _ = DEQ(cell, gradient="phantom", phantom_steps=3, phantom_damping=0.3, **TIGHT)(x)
+    z, _ = DEQ(cell, gradient=Phantom(3, 0.3), **TIGHT)(x)
     g = torch.randn_like(z)
     got = torch.autograd.grad(z, [x, cell.W, cell.b], g)
     step = z.detach()
@@ -91,7 +93,7 @@ def test_the_approximations_tend_to_the_implicit_gradient():
         return torch.autograd.grad(DEQ(cell, **TIGHT, **options)(x)[0].pow(2).sum(), x)[0]
 
     exact = gradient()
-    torch.testing.assert_close(gradient(gradient="phantom", phantom_steps=150), exact)
+    torch.testing.assert_close(gradient(gradient=Phantom(150)), exact)
     assert (gradient(gradient="phantom") - exact).norm() > 1e-3 * exact.norm()
     assert (gradient(gradient="jacobian-free") - exact).norm() > 1e-2 * exact.norm()
 
@@ -132,7 +134,7 @@ def test_memory_does_not_depend_on_the_number_of_steps(gradient):
 
 def test_one_recorded_evaluation_serves_the_whole_backward_pass():
     cell = Cell(dtype=torch.float32)
-    z, info = DEQ(cell, tol=1e-5, backward_tol=1e-5, max_steps=100, backward_max_steps=100)(torch.randn(3, 4))
+    z, info = DEQ(cell, tol=1e-5, max_steps=100)(torch.randn(3, 4))
     calls = cell.calls
     assert calls == info.steps.max() + 1
     z.sum().backward()
@@ -168,7 +170,7 @@ class NarrowCell(Cell):
         return Prepared(self, x)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name != "newton"])
 def test_a_backward_solve_that_narrows_gives_the_same_gradient(solver):
     cell = NarrowCell()
     plain = DEQ(lambda z, x: cell(z, x), solver, **TIGHT)
@@ -227,7 +229,7 @@ def test_second_derivatives_are_refused(gradient):
 
 def test_an_unconverged_solve_warns_once_a_direction():
     x = torch.randn(3, 4, dtype=torch.float64)
-    deq = DEQ(Cell(), max_steps=2, tol=1e-9, backward_max_steps=2, backward_tol=1e-9)
+    deq = DEQ(Cell(), max_steps=2, tol=1e-9)
     with pytest.warns(UnconvergedWarning, match=r"forward solve left 3 of 3 .* 2 steps .* Try more steps"):
         z, info = deq(x)
     with pytest.warns(UnconvergedWarning, match="backward solve left 3 of 3"):
@@ -280,7 +282,7 @@ def test_autocast_trains_the_weights(gradient):
             return torch.tanh(self.linear(z) + x)
 
     cell, x = Rounded(), torch.randn(4, 8)
-    deq = DEQ(cell, tol=1e-2, backward_tol=1e-2, gradient=gradient)
+    deq = DEQ(cell, tol=1e-2, gradient=gradient)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         z, _ = deq(x)
     assert z.dtype == torch.float32
@@ -291,27 +293,29 @@ def test_autocast_trains_the_weights(gradient):
 
 def test_wrong_options_are_named():
     for options, message in (
-        ({"solver": "newton"}, "picard, anderson, broyden"),
-        ({"backward_solver": "newton"}, "picard, anderson, broyden"),
+        ({"solver": "nothing"}, "no solver 'nothing'.*picard, relaxed, anderson, broyden"),
+        ({"solver": "andersen"}, "Did you mean 'anderson'"),
+        ({"solver": 3}, "solver is a int"),
+        ({"backward": Backward("nothing")}, "no solver 'nothing'"),
         ({"gradient": "exact"}, "implicit, jacobian-free, phantom"),
         ({"max_steps": 0}, "max_steps=0"),
-        ({"backward_max_steps": 0}, "backward_max_steps=0"),
+        ({"backward": Backward(max_steps=0)}, "max_steps=0"),
         ({"tol": 0.0}, "tol=0"),
-        ({"backward_tol": -1.0}, "backward_tol=-1"),
-        ({"memory": 0}, "memory=0"),
-        ({"phantom_steps": 0}, "phantom_steps=0"),
-        ({"phantom_damping": 1.5}, "phantom_damping=1.5"),
-        ({"solver": "picard", "memory": 3}, "picard keeps no history"),
+        ({"backward": Backward(tol=-1.0)}, "tol=-1"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(KoopsimError, match=message):
             DEQ(Cell(), **options)
-    with pytest.raises(ValueError, match="expected floats"):
+    for make in (lambda: Phantom(steps=0), lambda: Neumann(damping=1.5), lambda: Reversible(1.0), lambda: DEQ(3)):
+        with pytest.raises(KoopsimError, match="expected"):
+            make()
+    with pytest.raises(KoopsimError, match="expected floats"):
         DEQ(Cell())(torch.zeros(2, 3, dtype=torch.int64))
 
 
 def test_a_deq_can_be_copied_and_printed():
-    deq = copy.deepcopy(DEQ(Cell(), memory=7))
-    assert "memory=7" in repr(deq)
+    deq = copy.deepcopy(DEQ(Cell(), functools.partial(anderson, memory=7)))
+    assert "solver='anderson'" in repr(deq)
+    assert deq(torch.randn(3, 4).double())[1].converged.all()
 
 
 @pytest.mark.parametrize("solver", ["anderson", "broyden"])

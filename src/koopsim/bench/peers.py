@@ -20,6 +20,7 @@ from koopsim.bench.setting import Setting, in_precision, model_of
 from koopsim.bench.timing import Maker, Timing, measure
 from koopsim.bench.training import Stepping, copy_stepping
 from koopsim.errors import KoopsimError
+from koopsim.implicit.deq import DEQ, Backward
 from koopsim.implicit.transformer import TransformerDEQ
 
 MAX_STEPS = 60  # enough for both to get below the tolerance
@@ -42,7 +43,7 @@ class TorchDEQ(nn.Module):
             f_tol=tol[0], b_tol=tol[1], f_stop_mode="rel", b_stop_mode="rel",
         )  # fmt: skip
 
-    def forward(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, Any]:
+    def forward(self, x: Tensor, *, z0: Tensor | None = None) -> tuple[Tensor, Any]:
         f: Callable[[Tensor], Tensor] = self.cell.prepare(x)  # pyright: ignore  the cell's own fast form, for both
         (z,), info = self.solve(f, self.cell.initial(x) if z0 is None else z0)  # pyright: ignore
         return z, info
@@ -94,10 +95,7 @@ def solver_stepping(
     model = model_of("copy/deq", setting.device)
     assert isinstance(model, TransformerDEQ)
     deq = model.deq
-    deq.solver = deq.backward_solver = solver
-    deq.max_steps = deq.backward_max_steps = MAX_STEPS
-    deq.tol, deq.backward_tol = tol
-    deq.captured_steps = (MAX_STEPS, MAX_STEPS)
+    model.deq = deq = DEQ(deq.cell, solver, MAX_STEPS, tol[0], backward=Backward(tol=tol[1]))
     if name == "torchdeq":
         theirs = "fixed_point_iter" if solver == "picard" else solver
         model.deq = TorchDEQ(deq.cell, theirs, MAX_STEPS, tol)  # pyright: ignore

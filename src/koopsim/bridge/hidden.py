@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, DEQInfo, MonDEQ, TransformerDEQ
-from koopsim.implicit.solvers import Map
+from koopsim.implicit.iteration import Map
 
 Cell = Callable[[Tensor, Any], Tensor]
 Solvable = DEQ | TransformerDEQ | MonDEQ
@@ -81,7 +81,7 @@ def solve(deq: Solvable, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, D
     if isinstance(deq, TransformerDEQ | MonDEQ):
         return deq.solve(x, z0)
     if isinstance(deq, DEQ):
-        return deq(x, z0)
+        return deq(x, z0=z0)
     raise KoopsimError(f"A {type(deq).__name__} has no solver; wrap the cell: koopsim.implicit.DEQ(cell).")
 
 

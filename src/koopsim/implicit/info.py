@@ -22,6 +22,7 @@ class Info:
     steps: Tensor  # (B,) int64: evaluations of f until the sample stopped, at most max_steps
     residuals: Tensor  # (B,) residual of the returned point, infinite if none was finite
     converged: Tensor  # (B,) bool
+    parts: Tensor | None = None  # (B, P) residuals of the parts of a state that has several
 
 
 @dataclass

@@ -1,14 +1,42 @@
 """What the house asks of the models with a solver: the DEQ of copy memory, the monDEQs of the image sets."""
 
+import functools
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from koopsim.config import DEQConfig, MonDEQConfig, Run, SolverConfig
 from koopsim.errors import KoopsimError
+from koopsim.implicit.deq import DEQ, Backward
 from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.solvers import Solver
 from koopsim.implicit.transformer import TransformerDEQ
 from koopsim.kinds import ModelKind, Shape, register
+from koopsim.registry import SOLVERS
 from koopsim.words import Look
+
+
+def deq_maker(
+    forward: SolverConfig, backward: SolverConfig | None = None, gradient: str = "implicit", memory: int | None = None
+) -> Callable[[Callable[..., Any]], DEQ]:
+    """What puts a DEQ of these settings round a cell. `memory` is for the solvers that have one."""
+
+    def solver(config: SolverConfig) -> str | Solver:
+        function = SOLVERS[config.method]
+        if memory is None or "memory" not in inspect.signature(function).parameters:
+            return config.method
+        return functools.partial(function, memory=memory)
+
+    back = backward or forward
+    return functools.partial(
+        DEQ,
+        solver=solver(forward),
+        max_steps=forward.max_steps,
+        tol=forward.tolerance,
+        gradient=gradient,
+        backward=Backward(solver(back), back.max_steps, back.tolerance),
+    )
 
 
 class SolverKind(ModelKind):
@@ -37,14 +65,7 @@ class DEQKind(SolverKind):
             head_dim=config.head_dim,
             model_dim=config.model_dim,
             inner_dim=config.inner_dim,
-            solver=config.forward.method,
-            max_steps=config.forward.max_steps,
-            tol=config.forward.tolerance,
-            memory=config.memory,
-            gradient=config.gradient,
-            backward_solver=config.backward.method,
-            backward_max_steps=config.backward.max_steps,
-            backward_tol=config.backward.tolerance,
+            deq=deq_maker(config.forward, config.backward, config.gradient, config.memory),
         )
 
     def look(self, config: DEQConfig, best: bool = False) -> Look:

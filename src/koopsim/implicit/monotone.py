@@ -32,8 +32,8 @@ from koopsim.implicit.circular import AT_ONCE
 from koopsim.implicit.ends import inject, pooled
 from koopsim.implicit.gradient import _FixedPoint
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
+from koopsim.implicit.iteration import Map
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, tiers_for
-from koopsim.implicit.solvers import Map
 from koopsim.implicit.splitting import CHECK_EVERY, Projection, Units, split
 from koopsim.implicit.stored import StoredChain
 

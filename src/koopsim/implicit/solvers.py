@@ -1,55 +1,38 @@
-"""Root-finding for fixed points: Picard, Anderson, Broyden.
+"""Root-finding for fixed points: Picard, relaxed, Anderson, Broyden, Newton-Krylov; or one of one's own.
 
     z* = f(z*)        written g(z) = f(z) - z = 0                            paper, eq. (2)
 
-A sample is one element of dimension 0, and every sample is its own problem: it has its own history,
-stops when its own relative residual || f(z) - z || / (|| f(z) || + eps) falls below `tol`, and when it
-blows up it takes no other sample with it. What comes back is, for each sample, the best point that f was
-evaluated at, together with the residual there: nothing is claimed about a point nobody looked at.
+What all of them share (samples that stop one by one, the best point, tolerances) is in `iteration.py`.
 
     picard     z <- z + damping g(z)
+    relaxed    the same with damping 1/2: the average of z and f(z), which also settles where f turns without growing
+               (Krasnosel'skii, 1955; Mann, 1953)
     anderson   z <- sum_i a_i (z_i + mixing g_i),  a = argmin || sum_i a_i g_i ||, sum_i a_i = 1
                type II; Walker & Ni, SIAM J. Numer. Anal. 49 (2011)
     broyden    z <- z - B^-1 g(z), B corrected by rank one to satisfy B (z - z_old) = g - g_old
                "good" Broyden (Math. Comp. 19, 1965), its inverse kept by Sherman-Morrison
+    newton     z <- z + s, (I - J) s = g(z), the linear system by a Krylov method
 
-The loops can be captured in a CUDA graph: nothing depends on a value on the host except the early exit,
-which is skipped while capturing (then all `max_steps` run, on frozen samples to no effect). Otherwise a map
-that can be narrowed to some of its samples (`Narrowing`) is no longer evaluated for those that are done:
-samples differ by a factor of two in the steps they need. On a GPU the
-cost is the number of kernels, so inner products over a history are batched, and they are spelt as a
-product and a sum rather than a matmul, which autocast or TF32 would round.
+A solver of one's own is a function (f, z0, max_steps=, tol=) -> (z, Info), given to `DEQ` or made known by its name
+(`@SOLVERS.register`). On a GPU the cost is the number of kernels, so inner products over a history are batched, and
+they are spelt as a product and a sum rather than a matmul, which autocast or TF32 would round.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from koopsim.implicit.info import Info, capturing
+from koopsim.errors import KoopsimError
+from koopsim.implicit.info import Info
+from koopsim.implicit.iteration import Map, Tolerance, check, evaluated, iterate, tolerance
 from koopsim.registry import SOLVERS
 
-Map = Callable[[Tensor], Tensor]
-Propose = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]  # (step, z, f(z), g, ||g||) -> next z
-
-EPS = 1e-8  # a state this small counts as zero in the relative residual
-
-
-@runtime_checkable
-class Narrowing(Protocol):
-    """A map that can leave samples out."""
-
-    worthwhile: float  # narrow once at most this share of the samples is left: what narrowing costs is the map's affair
-
-    def __call__(self, z: Tensor, /) -> Tensor: ...
-
-    def rows(self, index: Tensor, /) -> Map:
-        """The same map for the samples `index` alone."""
-        ...
+Solver = Callable[..., tuple[Tensor, Info]]  # (f, z0, max_steps=, tol=) -> (z, how it went)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:  # (..., D), (..., D) -> (...)
@@ -60,71 +43,23 @@ def _combine(weights: Tensor, history: Tensor) -> Tensor:  # (B, m), (B, m, D) -
     return (weights.unsqueeze(-1) * history).sum(1)
 
 
-def _check(z0: Tensor, max_steps: int, tol: float) -> None:
-    if max_steps < 1 or not tol > 0:
-        raise ValueError(f"max_steps={max_steps}, tol={tol}: expected at least one step and tol > 0")
-    if z0.dim() == 0 or not z0.is_floating_point():
-        raise ValueError(f"z0 is {z0.dtype} of shape {tuple(z0.shape)}: expected floats, samples first")
-
-
-def _evaluate(f: Map, z: Tensor) -> Tensor:
-    fz = f(z)
-    if fz.shape != z.shape:
-        raise ValueError(f"f maps {tuple(z.shape)} to {tuple(fz.shape)}: a fixed point needs equal shapes")
-    return fz.to(z.dtype)
-
-
-@torch.no_grad()
-def _iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: float) -> tuple[Tensor, Info]:
-    """Evaluate, measure, keep the best, freeze what is done, propose the next: what all solvers share.
-
-    Inside, z is (B, D) and what belongs to a sample is (B, 1).
-    """
-    shape = z0.shape
-    z = best = z0.reshape(shape[0], math.prod(shape[1:]))
-    best_residual = z.new_full((shape[0], 1), math.inf)
-    active = torch.ones_like(best_residual, dtype=torch.bool)
-    steps = torch.zeros_like(best_residual, dtype=torch.int64)
-    may_stop = not capturing()
-    whole = f if isinstance(f, Narrowing) else None
-    part, rows, fz = f, None, z
-    for k in range(max_steps):
-        steps += active
-        if rows is None:
-            fz = _evaluate(f, z.view(shape)).reshape(z.shape)
-        else:  # a frozen sample has its f(z) already
-            fz = fz.index_copy(0, rows, _evaluate(part, z[rows].view(-1, *shape[1:])).reshape(-1, z.shape[1]))
-        g = fz - z
-        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-        residual = norm / (torch.linalg.vector_norm(fz, dim=1, keepdim=True) + EPS)
-        best = torch.where(residual < best_residual, z, best)  # false for nan
-        best_residual = torch.fmin(best_residual, residual)
-        active = active & (residual >= tol) & (residual < math.inf)  # false once converged or not finite
-        if k + 1 == max_steps:
-            break
-        if may_stop:
-            left = int(active.sum())
-            if left == 0:
-                break
-            if whole is not None and left <= whole.worthwhile * (shape[0] if rows is None else len(rows)):
-                rows = active.squeeze(1).nonzero().squeeze(1)
-                part = whole.rows(rows)
-        z = torch.where(active, propose(k, z, fz, g, norm), best)
-    best_residual = best_residual.squeeze(1)
-    return best.view(shape), Info(steps.squeeze(1), best_residual, best_residual < tol)
-
-
 @SOLVERS.register
-def picard(f: Map, z0: Tensor, *, max_steps: int, tol: float, damping: float = 1.0) -> tuple[Tensor, Info]:
+def picard(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, damping: float = 1.0) -> tuple[Tensor, Info]:
     """z <- z + damping (f(z) - z). Converges where f contracts, at the rate at which it contracts."""
-    _check(z0, max_steps, tol)
+    check(z0, max_steps)
     if not 0 < damping <= 1:
-        raise ValueError(f"damping={damping}: expected in (0, 1], 1 being the plain iteration")
+        raise KoopsimError(f"damping={damping}: expected in (0, 1], 1 being the plain iteration")
 
     def propose(k: int, z: Tensor, fz: Tensor, g: Tensor, norm: Tensor) -> Tensor:
         return fz if damping == 1 else torch.add(z, g, alpha=damping)
 
-    return _iterate(f, z0, propose, max_steps, tol)
+    return iterate(f, z0, propose, max_steps, tolerance(tol))
+
+
+@SOLVERS.register
+def relaxed(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, damping: float = 0.5) -> tuple[Tensor, Info]:
+    """Averages of z and f(z). Converges where f expands nothing, be it that it only turns; picard does not."""
+    return picard(f, z0, max_steps=max_steps, tol=tol, damping=damping)
 
 
 def solve_spd(A: Tensor, b: Tensor) -> Tensor:
@@ -148,7 +83,7 @@ def anderson(
     z0: Tensor,
     *,
     max_steps: int,
-    tol: float,
+    tol: float | Tolerance,
     memory: int = 5,
     mixing: float = 1.0,
     ridge: float | None = None,
@@ -165,9 +100,9 @@ def anderson(
     without a new best residual takes plain steps until it has one: where the map is far from linear, mixing
     can circle for ever round a fixed point that plain iteration reaches.
     """
-    _check(z0, max_steps, tol)
+    check(z0, max_steps)
     if memory < 1 or mixing <= 0 or delay < 0:
-        raise ValueError(f"memory={memory}, mixing={mixing}, delay={delay}: expected >= 1, > 0, >= 0")
+        raise KoopsimError(f"memory={memory}, mixing={mixing}, delay={delay}: expected >= 1, > 0, >= 0")
     if ridge is None:
         ridge = 100 * torch.finfo(z0.dtype).eps
     B, m = z0.shape[0], min(memory, max_steps)
@@ -201,11 +136,11 @@ def anderson(
         total = a.sum(1, keepdim=True)  # not positive: singular by rounding, take a plain step
         return _combine(torch.where((stalled < memory) & (total > 0), a / total, newest[slot, :n]), Z[:, :n])
 
-    return _iterate(f, z0, propose, max_steps, tol)
+    return iterate(f, z0, propose, max_steps, tolerance(tol))
 
 
 @SOLVERS.register
-def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float, memory: int = 30) -> tuple[Tensor, Info]:
+def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, memory: int = 30) -> tuple[Tensor, Info]:
     """z <- z - B^-1 g(z), B^-1 = -I + sum_i u_i v_i^T over at most `memory` corrections.
 
     With s the last step and w = -B^-1 g at the new point, Sherman-Morrison gives the next step and the
@@ -217,9 +152,9 @@ def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float, memory: int = 30)
     (More & Trangenstein, Math. Comp. 30, 1976), which leaves B invertible and the method convergent. A full
     memory is emptied: later corrections build on earlier ones, and dropping only the oldest breaks them.
     """
-    _check(z0, max_steps, tol)
+    check(z0, max_steps)
     if memory < 1:
-        raise ValueError(f"memory={memory}: expected at least 1 correction")
+        raise KoopsimError(f"memory={memory}: expected at least 1 correction")
     B, m = z0.shape[0], min(memory, max_steps)
     U = z0.new_empty(B, m, math.prod(z0.shape[1:]))  # a slot is read only once it is written
     V = torch.empty_like(U)
@@ -245,4 +180,56 @@ def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float, memory: int = 30)
         V[:, n] = v
         return z + step
 
-    return _iterate(f, z0, propose, max_steps, tol)
+    return iterate(f, z0, propose, max_steps, tolerance(tol))
+
+
+@SOLVERS.register
+def newton(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, krylov: int = 20) -> tuple[Tensor, Info]:
+    """z <- z + s with (I - J) s = g(z), J = df/dz: Newton-Krylov, for small states and steep maps.
+
+    The linear system s = J s + g is solved by Anderson with a full memory, which on a linear system is GMRES (Walker &
+    Ni, 2011), in at most `krylov` products J s; each is a difference quotient of f, as it is usual (Knoll & Keyes, J.
+    Comput. Phys. 193, 2004), so f needs no derivative. A step after which the residual has grown is taken back by half
+    from the best point. `steps` counts Newton's, each worth up to krylov + 1 evaluations of f.
+    """
+    check(z0, max_steps)
+    if krylov < 1:
+        raise KoopsimError(f"krylov={krylov}: expected at least 1 product")
+    shape, root = z0.shape, math.sqrt(torch.finfo(z0.dtype).eps)
+    flat = (z0.shape[0], math.prod(z0.shape[1:]))
+    kept: list[Tensor] = []  # best point, its || g ||, the step taken there
+
+    def propose(k: int, z: Tensor, fz: Tensor, g: Tensor, norm: Tensor) -> Tensor:
+        size = 1 + torch.linalg.vector_norm(z, dim=1, keepdim=True)
+
+        def linear(s: Tensor) -> Tensor:
+            h = root * size / torch.linalg.vector_norm(s, dim=1, keepdim=True).clamp_min(torch.finfo(s.dtype).tiny)
+            h = torch.where(h.isfinite(), h, 1)  # no step, no change
+            return (evaluated(f, (z + h * s).view(shape)).reshape(flat) - fz) / h + g
+
+        s, _ = anderson(linear, g, max_steps=min(krylov, flat[1] + 2), tol=root, memory=krylov, delay=0)
+        if not kept:
+            kept.extend((z, norm, s))
+            return z + s
+        best, least, step = kept
+        worse = ~(norm < least)  # true for nan
+        kept[:] = torch.where(worse, best, z), torch.fmin(least, norm), torch.where(worse, step / 2, s)
+        return kept[0] + kept[2]
+
+    return iterate(f, z0, propose, max_steps, tolerance(tol))
+
+
+def solver_named(solver: str | Solver) -> Solver:
+    """The solver itself, by its name or as it is."""
+    if isinstance(solver, str):
+        return SOLVERS[solver]
+    if not callable(solver):
+        raise KoopsimError(f"The solver is a {type(solver).__name__}; expected a name or a function (f, z0, ...).")
+    return solver
+
+
+def name_of(solver: str | Solver) -> str:
+    if isinstance(solver, str):
+        return solver
+    inner = solver.func if isinstance(solver, functools.partial) else solver
+    return getattr(inner, "__name__", type(inner).__name__)

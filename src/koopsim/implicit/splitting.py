@@ -27,7 +27,7 @@ from torch import Tensor
 
 from koopsim.implicit.circular import pair
 from koopsim.implicit.info import Info, capturing
-from koopsim.implicit.solvers import EPS, Map
+from koopsim.implicit.iteration import EPS, Map
 
 CHECK_EVERY = 2
 LAST_LOOKS = 3  # of a captured loop, one step after another

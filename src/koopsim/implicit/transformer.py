@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -31,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from koopsim.implicit.base import SolverModel
-from koopsim.implicit.gradient import DEQ
+from koopsim.implicit.deq import DEQ
 from koopsim.implicit.info import DEQInfo
 
 # N(0, .01) for embedding, injection and attention biases, .01 the variance: with .01 as the standard deviation the
@@ -182,7 +183,10 @@ class UniversalTransformerCell(nn.Module):
 
 
 class TransformerDEQ(SolverModel):
-    """tokens (B, T) -> logits (B, T, vocabulary), read off the fixed point with the embedding's weights."""
+    """tokens (B, T) -> logits (B, T, vocabulary), read off the fixed point with the embedding's weights.
+
+    `deq` makes the DEQ round the cell: functools.partial(DEQ, solver="broyden", tol=1e-4).
+    """
 
     def __init__(
         self,
@@ -191,16 +195,7 @@ class TransformerDEQ(SolverModel):
         head_dim: int = 5,
         model_dim: int = 40,
         inner_dim: int = 40,
-        solver: str = "anderson",
-        max_steps: int = 30,
-        tol: float = 1e-3,
-        memory: int | None = None,
-        gradient: str = "implicit",
-        backward_solver: str | None = None,
-        backward_max_steps: int = 30,
-        backward_tol: float = 1e-3,
-        phantom_steps: int = 5,
-        phantom_damping: float = 0.5,
+        deq: Callable[[UniversalTransformerCell], DEQ] = DEQ,
     ) -> None:
         super().__init__()
         self.embedding = nn.Parameter(INIT_STD * torch.randn(vocabulary, model_dim))  # also the output layer
@@ -208,19 +203,7 @@ class TransformerDEQ(SolverModel):
         self.injection = nn.Linear(model_dim, 3 * heads * head_dim)
         nn.init.normal_(self.injection.weight, std=INIT_STD)
         nn.init.zeros_(self.injection.bias)
-        self.deq = DEQ(
-            UniversalTransformerCell(heads, head_dim, model_dim, inner_dim),
-            solver=solver,
-            max_steps=max_steps,
-            tol=tol,
-            memory=memory,
-            gradient=gradient,
-            backward_solver=backward_solver,
-            backward_max_steps=backward_max_steps,
-            backward_tol=backward_tol,
-            phantom_steps=phantom_steps,
-            phantom_damping=phantom_damping,
-        )
+        self.deq = deq(UniversalTransformerCell(heads, head_dim, model_dim, inner_dim))
 
     def solve(self, tokens: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
         """The fixed point (B, T, model_dim) and how its solve went."""
@@ -228,7 +211,7 @@ class TransformerDEQ(SolverModel):
             raise ValueError(f"tokens have shape {tuple(tokens.shape)}: expected (batch, length)")
         embedded = F.embedding(tokens.long(), self.embedding) * math.sqrt(self.embedding.shape[1])
         injected = self.injection(embedded).to(self.embedding.dtype)  # even under autocast
-        return self.deq(injected, z0)
+        return self.deq(injected, z0=z0)
 
     def forward(self, tokens: Tensor) -> Tensor:
         z, self.last_info = self.solve(tokens)
@@ -236,7 +219,7 @@ class TransformerDEQ(SolverModel):
 
     @property
     def limits(self) -> tuple[int, int]:
-        return self.deq.max_steps, self.deq.backward_max_steps
+        return self.deq.limits
 
     @property
     def captured_steps(self) -> tuple[int, int]:

@@ -1,0 +1,163 @@
+"""What all solvers share: evaluate, measure, keep the best, freeze what is done, propose the next.
+
+    z* = f(z*)        written g(z) = f(z) - z = 0                            paper, eq. (2)
+
+A sample is one element of dimension 0, and every sample is its own problem: it has its own history, stops when its own
+residual falls below the tolerance, and when it blows up it takes no other sample with it. What comes back is, for each
+sample, the best point that f was evaluated at, with the residual there: nothing is claimed about a point nobody looked
+at. A residual is
+
+    relative     || g || / (|| f(z) || + eps)        absolute     || g ||        or a norm of one's own, of (g, f(z))
+
+and of a state of several parts the largest of theirs: a small part converges too.
+
+The loop can be captured in a CUDA graph: nothing depends on a value on the host except the early exit, which is skipped
+while capturing (then all `max_steps` run, on frozen samples to no effect). Otherwise a map that can be narrowed to some
+of its samples (`Narrowing`) is no longer evaluated for those that are done: samples differ by a factor of two in the
+steps they need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from koopsim.errors import KoopsimError
+from koopsim.implicit.info import Info, capturing
+
+Map = Callable[[Tensor], Tensor]
+Propose = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]  # (step, z, f(z), g, ||g||) -> next z
+Norm = Callable[[Tensor, Tensor], Tensor]  # (g, f(z)), (B, D) each -> (B,)
+
+EPS = 1e-8  # a state this small counts as zero in the relative residual
+KINDS = ("relative", "absolute")
+
+
+@runtime_checkable
+class Narrowing(Protocol):
+    """A map that can leave samples out."""
+
+    worthwhile: float  # narrow once at most this share of the samples is left: what narrowing costs is the map's affair
+
+    def __call__(self, z: Tensor, /) -> Tensor: ...
+
+    def rows(self, index: Tensor, /) -> Map:
+        """The same map for the samples `index` alone."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Below which residual a sample is done. A plain number stands for a relative one."""
+
+    value: float = 1e-3
+    kind: str | Norm = "relative"
+    sizes: tuple[int, ...] = ()  # of the parts of a sample, each with its own residual; none: the state is one
+
+    def __post_init__(self) -> None:
+        if not self.value > 0:
+            raise KoopsimError(f"tol={self.value}: expected a positive residual.")
+        if not callable(self.kind) and self.kind not in KINDS:
+            raise KoopsimError(f"The residual is {self.kind!r}; expected {', '.join(KINDS)}, or a norm of (g, f(z)).")
+
+    def residuals(self, g: Tensor, fz: Tensor, norm: Tensor) -> Tensor:
+        """(B, D), (B, D) and || g || (B, 1) -> (B, parts)."""
+        if len(self.sizes) < 2:
+            return self._residual(g, fz, norm)
+        parts = zip(g.split(self.sizes, dim=1), fz.split(self.sizes, dim=1), strict=True)
+        return torch.cat([self._residual(g, fz, None) for g, fz in parts], dim=1)
+
+    def _residual(self, g: Tensor, fz: Tensor, norm: Tensor | None) -> Tensor:
+        if not isinstance(self.kind, str):
+            own: Tensor = self.kind(g, fz)
+            return own.reshape(-1, 1)
+        size = torch.linalg.vector_norm(g, dim=1, keepdim=True) if norm is None else norm
+        if self.kind == "absolute":
+            return size
+        return size / (torch.linalg.vector_norm(fz, dim=1, keepdim=True) + EPS)
+
+
+def tolerance(tol: float | Tolerance) -> Tolerance:
+    return tol if isinstance(tol, Tolerance) else Tolerance(tol)
+
+
+def check(z0: Tensor, max_steps: int) -> None:
+    if max_steps < 1:
+        raise KoopsimError(f"max_steps={max_steps}: expected at least one step.")
+    if z0.dim() == 0 or not z0.is_floating_point():
+        raise KoopsimError(f"z0 is {z0.dtype} of shape {tuple(z0.shape)}: expected floats, samples first.")
+
+
+def evaluated(f: Map, z: Tensor) -> Tensor:
+    """f(z) in the precision of z; a map that is no map of states is told so."""
+    version = None if z.is_inference() else z._version
+    fz = f(z)
+    if not isinstance(fz, Tensor) or fz.shape != z.shape:
+        given = tuple(fz.shape) if isinstance(fz, Tensor) else f"a {type(fz).__name__}"
+        raise KoopsimError(
+            f"The cell maps a state z of shape {tuple(z.shape)} to {given}: a fixed point needs equal shapes. "
+            "Return f(z, *inputs) shaped like z, or give z0 the shape that the cell returns."
+        )
+    if fz.device != z.device:
+        raise KoopsimError(
+            f"The cell returned a tensor on {fz.device} for a state z on {z.device}; expected the same device: move "
+            "the cell, or z0."
+        )
+    if version is not None and z._version != version:
+        raise KoopsimError(
+            "The cell changed its argument z in place; expected a new tensor, since the solver compares f(z) with z. "
+            "Replace operations such as z.add_(...) or z += ... by z = z + ..."
+        )
+    return fz.to(z.dtype)
+
+
+@torch.no_grad()
+def iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: Tolerance) -> tuple[Tensor, Info]:
+    """Inside, z is (B, D) and what belongs to a sample is (B, 1)."""
+    shape = z0.shape
+    z = best = z0.reshape(shape[0], math.prod(shape[1:]))
+    best_residual = z.new_full((shape[0], max(1, len(tol.sizes))), math.inf)
+    worst = z.new_full((shape[0], 1), math.inf)  # of the best point's parts
+    active = torch.ones_like(worst, dtype=torch.bool)
+    steps = torch.zeros_like(worst, dtype=torch.int64)
+    may_stop = not capturing()
+    whole = f if isinstance(f, Narrowing) else None
+    part, rows, fz, left = f, None, z, shape[0]
+    for k in range(max_steps):
+        steps += active
+        if rows is None:
+            fz = evaluated(f, z.view(shape)).reshape(z.shape)
+        else:  # a frozen sample has its f(z) already
+            fz = fz.index_copy(0, rows, evaluated(part, z[rows].view(-1, *shape[1:])).reshape(-1, z.shape[1]))
+        g = fz - z
+        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+        residual = tol.residuals(g, fz, norm)
+        largest = residual if residual.shape[1] == 1 else residual.amax(1, keepdim=True)
+        better = largest < worst  # false for nan
+        best = torch.where(better, z, best)
+        worst = torch.fmin(worst, largest)
+        if residual.shape[1] > 1:
+            best_residual = torch.where(better, residual, best_residual)
+        active = active & (largest >= tol.value) & (largest < math.inf)  # false once converged or not finite
+        if k + 1 == max_steps:
+            break
+        if may_stop:
+            left = int(active.sum())
+            if left == 0:
+                break
+            if whole is not None and left <= whole.worthwhile * (shape[0] if rows is None else len(rows)):
+                rows = active.squeeze(1).nonzero().squeeze(1)
+                part = whole.rows(rows)
+        proposed = propose(k, z, fz, g, norm)
+        if may_stop and left == shape[0]:
+            z = proposed.clone() if proposed is fz else proposed  # a cell may use the memory of f(z) again
+        else:
+            z = torch.where(active, proposed, best)
+    worst = worst.squeeze(1)
+    parts = best_residual if best_residual.shape[1] > 1 else None
+    return best.view(shape), Info(steps.squeeze(1), worst, worst < tol.value, parts)

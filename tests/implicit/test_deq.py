@@ -1,0 +1,167 @@
+"""DEQ beside the rest of PyTorch: cells of any kind, many inputs, torch.func, compile, autocast, DDP."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from koopsim.errors import KoopsimError
+from koopsim.implicit import DEQ, SOLVERS, Tolerance, UnconvergedWarning, picard
+
+TIGHT = {"max_steps": 200, "tol": 1e-13}
+
+
+class Cell(nn.Module):
+    def __init__(self, n=4, dtype=torch.float64):
+        super().__init__()
+        self.linear = nn.Linear(n, n, dtype=dtype)
+        nn.init.orthogonal_(self.linear.weight, gain=0.6)
+
+    def forward(self, z, x):
+        return torch.tanh(self.linear(z) + x)
+
+
+def test_any_number_of_inputs_shared_or_a_sample_each():
+    W = 0.4 * torch.randn(4, 4, dtype=torch.float64)
+    scale = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    x, mask = torch.randn(3, 4, dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64)
+    z, info = DEQ(lambda z, x, W, scale, mask: mask * torch.tanh(scale * z @ W.T + x), **TIGHT)(x, W, scale, mask)
+    assert info.converged.all()
+    z.sum().backward()
+    assert scale.grad is not None
+    z, _ = DEQ(lambda z: z / 2 + 1, **TIGHT)(z0=torch.zeros(2, 3, dtype=torch.float64))
+    torch.testing.assert_close(z, torch.full_like(z, 2.0))
+
+
+def test_inputs_may_be_structures():
+    x = {"a": torch.randn(3, 4, dtype=torch.float64, requires_grad=True), "b": [torch.tensor(2.0)]}
+    z, _ = DEQ(lambda z, x: 0.5 * z + x["a"] * x["b"][0], **TIGHT)(x, z0=torch.zeros(3, 4, dtype=torch.float64))
+    z.sum().backward()
+    torch.testing.assert_close(x["a"].grad, torch.full((3, 4), 4.0, dtype=torch.float64))
+    with pytest.raises(KoopsimError, match=r"first input is a dict, so the shape .* z0="):
+        DEQ(lambda z, x: z)(x)
+    with pytest.raises(KoopsimError, match="first input is missing"):
+        DEQ(lambda z: z)()
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "neumann"])
+def test_a_cell_that_does_not_look_at_z_is_told(gradient):
+    x = torch.randn(2, 3, requires_grad=True)
+    z, _ = DEQ(lambda a, b: b * 2, gradient=gradient)(x)
+    with pytest.raises(KoopsimError, match=r"does not depend on its first argument z.*order"):
+        z.sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore::koopsim.implicit.UnconvergedWarning")
+def test_a_cell_that_edits_its_input_is_told():
+    with pytest.raises(KoopsimError, match="one of its inputs in place"):
+        DEQ(lambda z, x: 0.5 * z + x.add_(0.1))(torch.zeros(2, 3))
+
+
+def test_a_cell_that_gives_nan_is_told():
+    with pytest.warns(UnconvergedWarning, match=r"3 of 3 samples .* NaN or infinite from the start, so check"):
+        _, info = DEQ(lambda z, x: z * torch.nan)(torch.zeros(3, 2))
+    assert not info.converged.any()
+    assert (info.residuals == torch.inf).all()
+
+
+def test_absolute_residuals_and_norms_of_ones_own():
+    cell, x = Cell(), torch.randn(3, 4, dtype=torch.float64)
+    z, info = DEQ(cell, max_steps=99, tol=Tolerance(1e-7, "absolute"))(x)
+    assert ((cell(z, x) - z).norm(dim=1) < 1e-7).all()
+    z, info = DEQ(cell, max_steps=99, tol=Tolerance(1e-6, lambda g, fz: g.abs().amax(1)))(x)
+    torch.testing.assert_close(info.residuals, (cell(z, x) - z).abs().amax(1).detach(), rtol=1e-3, atol=0)
+
+
+def test_a_solver_may_be_a_function():
+    seen = []
+
+    def mine(f, z0, *, max_steps, tol):
+        seen.append(max_steps)
+        return picard(f, z0, max_steps=max_steps, tol=tol)
+
+    deq, x = DEQ(Cell(), mine, max_steps=70, tol=1e-6), torch.randn(3, 4, dtype=torch.float64)
+    z, _ = deq(x)
+    z.sum().backward()
+    assert seen == [70, 70]
+    deq.eval()(x)
+    assert seen[-1] == 280
+    assert "mine" in repr(deq)
+
+
+def test_functional_call_works_and_transforms_say_that_they_do_not():
+    deq, x = DEQ(Cell(), **TIGHT), torch.randn(3, 4, dtype=torch.float64)
+    values = {name: 0.5 * p.detach().clone().requires_grad_() for name, p in deq.named_parameters()}
+    z, _ = torch.func.functional_call(deq, values, (x,))
+    grads = torch.autograd.grad(z.sum(), list(values.values()))
+    assert all(g.abs().sum() > 0 for g in grads)
+    for transform in (torch.func.grad, torch.func.vmap):
+        with pytest.raises(KoopsimError, match=r"under a transform of torch\.func"):
+            transform(lambda x: deq(x)[0].sum())(x)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_autocast_solves_in_the_precision_of_the_state(solver):
+    cell, x = Cell(8, torch.float32), torch.randn(4, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z, info = DEQ(cell, solver, tol=2e-2)(x)
+    assert z.dtype == torch.float32
+    assert info.converged.all()
+    z.sum().backward()
+    assert cell.linear.weight.grad is not None
+
+
+@pytest.mark.slow
+def test_a_compiled_cell_is_a_cell():
+    cell, x = Cell(), torch.randn(3, 4, dtype=torch.float64)
+    compiled = DEQ(torch.compile(cell, backend="aot_eager"), **TIGHT)
+    z, _ = compiled(x)
+    plain, _ = DEQ(cell, **TIGHT)(x)
+    torch.testing.assert_close(z, plain)
+    g = torch.randn_like(z)
+    got, want = (torch.autograd.grad(y, cell.linear.weight, g)[0] for y in (z, plain))
+    torch.testing.assert_close(got, want)
+
+
+DDP = """
+import os, sys, torch, warnings
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from koopsim.implicit import DEQ
+rank, gradient, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+warnings.simplefilter("ignore")
+dist.init_process_group("gloo", rank=rank, world_size=2, init_method=f"file://{folder}/meet")
+torch.manual_seed(0)
+class Cell(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4).double()
+    def forward(self, z, x):
+        return torch.tanh(0.5 * self.linear(z) + x)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.deq = DEQ(Cell(), max_steps=10 if gradient == "reversible" else 99, tol=1e-12, gradient=gradient)
+    def forward(self, x):
+        return self.deq(x)[0]
+x = torch.randn(6, 4, dtype=torch.float64)
+plain = Model()
+plain(x).square().mean().backward()
+model = DistributedDataParallel(Model())
+model.module.load_state_dict(plain.state_dict())
+model(x[3 * rank : 3 * rank + 3]).square().mean().backward()
+for p, q in zip(plain.parameters(), model.parameters()):
+    torch.testing.assert_close(p.grad, q.grad, rtol=1e-7, atol=1e-9)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gradient", ["implicit", "reversible"])
+def test_two_processes_share_a_batch(gradient, tmp_path):
+    env = os.environ | {"OMP_NUM_THREADS": "1"}
+    ranks = [subprocess.Popen([sys.executable, "-c", DDP, str(r), gradient, str(tmp_path)], env=env) for r in (0, 1)]
+    assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
