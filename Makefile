@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/koopsim
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-all lint bench readme zoo clean
+.PHONY: setup demo test test-all test-gpu lint bench readme zoo clean
 
 setup: $(INSTALLED)
 
@@ -25,6 +25,9 @@ test: setup
 test-all: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+test-gpu:  # on a machine with a CUDA device and PyTorch for it; sets up nothing
+	PYTHONPATH=src $(PYTHON) benchmarks/cuda_tests.py
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks

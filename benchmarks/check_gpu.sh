@@ -13,7 +13,7 @@ import numpy as np
 r = np.random.default_rng(0)
 np.savez('$random', x_train=r.integers(0, 256, (50000, 32, 32, 3), dtype=np.uint8), y_train=r.integers(0, 10, 50000),
          x_test=r.integers(0, 256, (1000, 32, 32, 3), dtype=np.uint8), y_test=r.integers(0, 10, 1000))"
-part tests 290 benchmarks/cuda_tests.sh
+part tests 290 python benchmarks/cuda_tests.py --out "$OUT/cuda-tests.json"
 part copy 40 python benchmarks/copy_memory_steps.py --models copy/sim-single --batches 1 --modes captured --profile
 part cifar 60 python benchmarks/classification.py speed --data "$random" --batch 512 64 --repeats 3 --profile
 part mondeq 60 python benchmarks/classification.py speed --presets cifar10/mondeq-single cifar10/mondeq-multi --batch 128 \

@@ -26,3 +26,10 @@ def in_triton() -> Callable[[str], None]:
         assert done.returncode == 0, done.stderr[-3000:]
 
     return run
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What goes through Triton's interpreter here runs as it is on CUDA: `-m cuda` means these too."""
+    for item in items:
+        if "in_triton" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.cuda)

@@ -33,8 +33,7 @@ def classification_table(results: Sequence[Result]) -> Table | None:
         return None
     head = ["data", "model", "params", "accuracy %", "paper", "diff", "epochs", "s/epoch", "steps", "stuck"]
     rows = [
-        [data_title(data), look_of(model).title, *_row(group, data, model)]
-        for (data, model), group in groups.items()
+        [data_title(data), look_of(model).title, *_row(group, data, model)] for (data, model), group in groups.items()
     ]
     note = (
         "Mean and standard deviation over n seeds, trained on train+valid after the choice on valid. "

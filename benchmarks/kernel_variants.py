@@ -1,0 +1,126 @@
+"""Microseconds of the TCN's kernels and of copy memory's whole step, variant by variant, in captured graphs on CUDA.
+
+python benchmarks/kernel_variants.py [--out FILE] [--batches 1 20]
+"""
+
+import argparse
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from koopsim.nn import TCN
+from koopsim.nn.kernels import tcn, tcn_cluster
+from koopsim.nn.lift import residual_of
+from koopsim.presets import run_of
+from koopsim.runs import environment, write_json
+
+
+def replayed(work, repeats: int = 100) -> float:
+    """Microseconds of one call, the median of five rounds of replays of a graph."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(10):
+            work()
+    times = []
+    for _ in range(5):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(repeats // 10):
+            graph.replay()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(1e3 * begin.elapsed_time(end) / repeats)
+    return sorted(times)[2]
+
+
+def kernels(batch: int, models: int) -> dict[str, float]:
+    """Forward and backward of the stack of layers at the preset's size, against float64."""
+    torch.manual_seed(0)
+    model = TCN(32).cuda()
+    convs = [conv for block in model.blocks for conv in (block.first, block.second)]
+    W, b = (t.detach()[None].repeat(models, *[1] * t.ndim) for t in model.normed_weights(convs))
+    x = torch.randint(0, 10, (models, batch, 520, 1), device="cuda").float()
+    R, r = (t.detach()[None].repeat(models, *[1] * t.ndim) for t in residual_of(model.blocks[0].residual, x))
+    states = tcn._run(x, R, r, W, b)
+    dy = torch.randn_like(states[0])
+    exact = model.double().blocks(x[0].double())
+    wanted = torch.autograd.grad((exact * dy[0].double()).sum(), model.blocks[3].second.bias)[0]
+    _, sums = tcn._run_backward([x, R, W], list(states), dy, False)
+    places = W[0].numel() + 7 * 10
+    far = float((states[0][0] - exact).abs().max() / exact.abs().max())
+    far_back = float((sums[0, places : places + 10] - wanted).abs().max() / wanted.abs().max())
+    g = W.new_empty(16 + 8, models, batch, 520, 10)
+
+    def only_layers() -> None:
+        if tcn_cluster.fits(x, W):
+            tcn_cluster.backward(x, W, states, dy, g)
+        else:
+            tcn._layers_backward(g, W, states, dy)
+
+    forward = replayed(lambda: tcn._run(x, R, r, W, b))
+    both, layers = replayed(lambda: tcn._run_backward([x, R, W], list(states), dy, False)), replayed(only_layers)
+    return {"forward": forward, "layers_backward": layers, "backward": both, "error": far, "error_backward": far_back}
+
+
+def step(batch: int) -> float:
+    """Milliseconds of a captured training step."""
+    from koopsim.train import prepare
+
+    run = run_of("copy/sim-single")
+    recipe = replace(run.recipe, batch_size=batch, epochs=2)
+    run = replace(run, recipe=recipe, task=replace(run.task, train=900, valid=100, test=10))
+    _, trainer = prepare(run, torch.device("cuda"), capture=True)
+    steps = min(40, trainer.steps_per_epoch)
+    trainer.start_epoch(0)
+    trainer.run(0, steps)
+    times = []
+    for _ in range(5):
+        trainer.start_epoch(0)
+        torch.cuda.synchronize()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        trainer.run(0, steps)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(begin.elapsed_time(end) / steps)
+    return sorted(times)[2]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--steps", action="store_true", help="whole training steps too")
+    arguments = parser.parse_args()
+    variants = [("layers", {"PRECISION": p, "ROWS": r}, {}) for p in ("ieee", "tf32x3") for r in (16, 32, 64)]
+    variants += [
+        ("cluster", {"PRECISION": "tf32x3"}, {"CLUSTER": c, "THREADS": t}) for c in (4, 8, 16) for t in (352, 512)
+    ]
+    rows = []
+    for kind, own, cluster in variants:
+        os.environ["KOOPSIM_CLUSTERS"] = str(int(kind == "cluster"))
+        for module, values in ((tcn, own), (tcn_cluster, cluster)):
+            for name, value in values.items():
+                setattr(module, name, value)
+        for batch, models in ((1, 1), (20, 1), (1, 256)):
+            row = {"kind": kind, **own, **cluster, "batch": batch, "models": models}
+            try:
+                row |= kernels(batch, models)
+                if arguments.steps and models == 1:
+                    row["step_ms"] = step(batch)
+            except Exception as error:
+                row["failed"] = f"{type(error).__name__}: {str(error)[:200]}"
+            rows.append(row)
+            print({k: round(v, 7) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+    if arguments.out:
+        write_json(arguments.out, {"rows": rows, "environment": environment()})
+
+
+if __name__ == "__main__":
+    main()
