@@ -5,12 +5,16 @@ import torch
 from koopsim.nn import TCN
 
 CHECK = """
+import os
 import torch
 from koopsim.nn import TCN
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-cases = [(2, 40, 3, 10, 8, 1), (1, 33, 2, 4, 3, 2), (3, 70, 4, 16, 2, 1)]
-for batch, length, levels, channels, kernel, inputs in cases:
+cases = [(0, 2, 40, 3, 10, 8, 1), (0, 1, 33, 2, 4, 3, 2), (0, 3, 70, 4, 16, 2, 1)]
+if device == "cuda":  # all layers in one kernel, where there are clusters
+    cases += [(1, 2, 40, 3, 10, 8, 1), (1, 3, 520, 8, 10, 8, 1), (1, 1, 5, 1, 4, 2, 2), (1, 5, 70, 2, 6, 4, 6)]
+for clusters, batch, length, levels, channels, kernel, inputs in cases:
+    os.environ["KOOPSIM_CLUSTERS"] = str(clusters)
     torch.manual_seed(batch)
     tcn = TCN(5, levels, channels, kernel, inputs).to(device)
     shape = (batch, length) if inputs == 1 else (batch, length, inputs)
