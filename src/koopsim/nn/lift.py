@@ -18,10 +18,11 @@ from torch.nn import functional as F
 
 from koopsim.config import IdentityConfig, MLPConfig, TCNConfig, VGGConfig
 from koopsim.kinds import LiftKind, Shape, register
+from koopsim.nn import stretches
 from koopsim.nn.linear import Linear
 from koopsim.nn.padding import padded_images, padded_kernels
 from koopsim.nn.taps import Taps
-from koopsim.nn.transforms import usable
+from koopsim.nn.transforms import on_cpu, usable
 
 
 class MLP(nn.Sequential):
@@ -61,8 +62,14 @@ class VGG(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch = x.shape[:-3]
         x = x.reshape(-1, *x.shape[-3:]).to(self.linear.weight.dtype)
-        y = self.fused_map(x, torch.bfloat16) if self.fused(x) else self.linear(self.stages(x).flatten(1))
+        y = self.fused_map(x, torch.bfloat16) if self.fused(x) else self.linear(self.features(x))
         return y.reshape(*batch, -1)
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the linear layer sees: (B, C, H, W) -> (B, features)."""
+        if on_cpu(x, self.linear.weight):
+            x = x.contiguous(memory_format=torch.channels_last)  # there convolutions take less than half the time
+        return self.stages(x).flatten(1)
 
     def fused(self, x: Tensor) -> bool:
         """Whether the Triton kernels can take the place of the stages: training in bfloat16 on CUDA."""
@@ -179,11 +186,25 @@ class TCN(nn.Module):
         self.linear = Linear(channels, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.features(x))
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the linear layer sees: (..., T, C_in) -> (..., T, C)."""
         x = x.unsqueeze(-1) if self.input_channels == 1 else x
         x = x.to(self.linear.weight.dtype)
         rows = x.reshape(-1, *x.shape[-2:])
-        features = self.stacked(rows) if self.fused(rows) else self.blocks(rows)
-        return self.linear(features).reshape(*x.shape[:-1], -1)
+        if self.fused(rows):
+            found = self.stacked(rows)
+        elif on_cpu(rows, self.linear.weight) and self.input_channels <= self.channels:
+            first = cast(TemporalBlock, self.blocks[0])
+            found = stretches.features(rows, *self.normed_weights(self.convs()), first.residual)
+        else:
+            found = self.blocks(rows)
+        return found.reshape(*x.shape[:-1], -1)
+
+    def convs(self) -> list[CausalConv]:
+        """The convolutions in their order, two of each block."""
+        return [conv for block in self.blocks for conv in (block.first, block.second)]  # pyright: ignore
 
     def fused(self, x: Tensor) -> bool:
         """Whether the Triton kernels can take the place of the blocks."""
@@ -195,15 +216,14 @@ class TCN(nn.Module):
         from koopsim.nn.kernels.tcn import temporal_stack
         from koopsim.nn.kernels.weight_norm import normed_weights
 
-        blocks = [cast(TemporalBlock, block) for block in self.blocks]
-        convs = [conv for block in blocks for conv in (block.first, block.second)]
+        convs = self.convs()
         if transformed(x) or transformed(convs[0].direction):
             W, b = self.normed_weights(convs)
         else:
             W, b = normed_weights(
                 [p for conv in convs for p in (conv.direction, conv.gain, conv.bias)], convs[0].kernel
             )
-        R, r = residual_of(blocks[0].residual, x)
+        R, r = residual_of(cast(TemporalBlock, self.blocks[0]).residual, x)
         one = (t.unsqueeze(0) for t in (x, R, r, W, b))  # one model; under vmap it is many
         return temporal_stack(*one)[0].squeeze(0)
 

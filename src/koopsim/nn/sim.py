@@ -11,14 +11,16 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from koopsim.config import FourierConfig, ModelConfig, SIMConfig
 from koopsim.kinds import ModelKind, Shape, lift_kind, register
 from koopsim.nn.fourier import NormalisedFourierFeatures, RandomFourierFeatures
+from koopsim.nn.lift import TCN
 from koopsim.nn.limit import LimitOperator
 from koopsim.nn.linear import Linear
 from koopsim.nn.readout import Output, StateReadout
-from koopsim.nn.transforms import usable
+from koopsim.nn.transforms import on_cpu, usable
 from koopsim.spaces import BANDWIDTH, LogUniform, Parameter
 from koopsim.words import Look
 
@@ -63,8 +65,30 @@ class SIM(nn.Module):
         return self.nu(self.limit(self.lifted(x)))
 
     def forward(self, x: Tensor) -> Tensor:
+        if on_cpu(x, self.h.weight) and self._foldable():
+            return self.folded(x)
         phi = self.lifted(x)
         return self.tail(phi) if self.fused(phi) else self.h(self.nu(self.limit(phi)))
+
+    def _foldable(self) -> bool:
+        own = isinstance(self.nu, StateReadout) and isinstance(self.h, Output)
+        return own and isinstance(self.mu, TCN) and not torch.is_autocast_enabled("cpu")
+
+    def folded(self, x: Tensor) -> Tensor:
+        """The same with neighbouring linear maps multiplied first: a sequence has more steps than they have rows.
+
+        nu_1 U V (L a + c) = (nu_1 U V L) a + nu_1 U V c, L the lift's last layer, and h nu_3; see also `folded.py`.
+        """
+        first, second, third = (cast(Linear, self.nu[i]) for i in (0, 2, 4))
+        U, V = self.limit.factors()
+        W, b = first.weight @ U @ V, first.bias
+        if isinstance(self.psi, nn.Identity):
+            mu = cast(TCN, self.mu)
+            phi, W, b = mu.features(x), W @ mu.linear.weight, b + W @ mu.linear.bias
+        else:
+            phi = self.lifted(x)
+        z = F.relu(F.linear(F.relu(F.linear(phi, W, b)), second.weight, second.bias))
+        return F.linear(z, self.h.weight @ third.weight, self.h.weight @ third.bias + self.h.bias)
 
     def fused(self, phi: Tensor) -> bool:
         """Whether the Triton kernel can take the place of the limit, nu and h: training in float32 on CUDA."""

@@ -18,6 +18,13 @@ def usable(*tensors: Tensor) -> bool:
     return torch.compiler.is_compiling() or not differentiated(*tensors)
 
 
+def on_cpu(*tensors: Tensor) -> bool:
+    """Whether what is fast on a CPU can be used: no transform, compiler or exporter is there: they know the twins."""
+    plain = tensors[0].device.type == "cpu" and not torch.compiler.is_compiling()
+    known = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
+    return plain and not any(known(t) for t in tensors)
+
+
 def differentiated(*tensors: Tensor) -> bool:
     """Whether torch.func.grad is at work on one of them.
 
