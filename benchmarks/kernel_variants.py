@@ -5,15 +5,15 @@ python benchmarks/kernel_variants.py [--out FILE] [--batches 1 20]
 
 import argparse
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from koopsim.bench.setting import CUDA, Setting, in_precision, model_of
+from koopsim.bench.training import copy_stepping, image_stepping
 from koopsim.nn import TCN
 from koopsim.nn.kernels import tcn, tcn_cluster
 from koopsim.nn.lift import residual_of
-from koopsim.presets import run_of
 from koopsim.runs import environment, write_json
 
 
@@ -69,28 +69,50 @@ def kernels(batch: int, models: int) -> dict[str, float]:
     return {"forward": forward, "layers_backward": layers, "backward": both, "error": far, "error_backward": far_back}
 
 
-def step(batch: int) -> float:
-    """Milliseconds of a captured training step."""
-    from koopsim.train import prepare
+def stepping(name: str, batch: int, precision: str = "float32"):
+    """(a work of several captured training steps, how many): `koopsim bench`'s."""
+    setting = Setting(torch.device("cuda"), None, CUDA, precision)  # pyright: ignore[reportArgumentType]
+    model = model_of(name, setting.device)
+    steps = (
+        copy_stepping(model, setting, batch, 500)
+        if name.startswith("copy")
+        else image_stepping(model, setting, batch, (3, 32, 32))
+    )
+    with in_precision(precision):
+        return steps.maker(setting, capture=True)(), steps.steps
 
-    run = run_of("copy/sim-single")
-    recipe = replace(run.recipe, batch_size=batch, epochs=2)
-    run = replace(run, recipe=recipe, task=replace(run.task, train=900, valid=100, test=10))
-    _, trainer = prepare(run, torch.device("cuda"), capture=True)
-    steps = min(40, trainer.steps_per_epoch)
-    trainer.start_epoch(0)
-    trainer.run(0, steps)
+
+def step(name: str, batch: int, precision: str = "float32") -> float:
+    """Milliseconds of a captured training step, the median of seven rounds."""
+    work, steps = stepping(name, batch, precision)
     times = []
-    for _ in range(5):
-        trainer.start_epoch(0)
+    for _ in range(7):
         torch.cuda.synchronize()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
-        trainer.run(0, steps)
+        for _ in range(5):
+            work()
         end.record()
         torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / steps)
-    return sorted(times)[2]
+        times.append(begin.elapsed_time(end) / (5 * steps))
+    return sorted(times)[3]
+
+
+def profile(name: str, batch: int, precision: str) -> dict:
+    """The kernels of a captured step, the longest first."""
+    work, steps = stepping(name, batch, precision)
+    work()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+        work()
+        torch.cuda.synchronize()
+    found = sorted(recorded.key_averages(), key=lambda k: -k.self_device_time_total)
+    rows = [(k.key[:100], k.count / steps, k.self_device_time_total / steps) for k in found if k.self_device_time_total]
+    total, count = sum(r[2] for r in rows), sum(r[1] for r in rows)
+    print(f"{name}, batch {batch}: {count:.0f} kernels, {total:.0f} us, step {step(name, batch, precision):.4f} ms")
+    for key, times, us in rows[:22]:
+        print(f"  {us:8.1f} us {times:5.1f} x  {key}")
+    return {"name": name, "batch": batch, "precision": precision, "kernels": count, "us": total, "rows": rows}
 
 
 def main() -> None:
@@ -113,13 +135,17 @@ def main() -> None:
             try:
                 row |= kernels(batch, models)
                 if arguments.steps and models == 1:
-                    row["step_ms"] = step(batch)
+                    row["step_ms"] = step("copy/sim-single", batch)
             except Exception as error:
                 row["failed"] = f"{type(error).__name__}: {str(error)[:200]}"
             rows.append(row)
             print({k: round(v, 7) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
+    os.environ["KOOPSIM_CLUSTERS"], tcn_cluster.CLUSTER, tcn.ROWS = "1", 8, 32
+    works = [("copy/sim-single", 1, "float32"), ("copy/sim-single", 20, "float32")]
+    works += [("cifar10/sim-single", 512, "bf16"), ("cifar10/sim-single", 128, "bf16")]
+    profiles = [profile(*work) for work in works] if arguments.steps else []
     if arguments.out:
-        write_json(arguments.out, {"rows": rows, "environment": environment()})
+        write_json(arguments.out, {"rows": rows, "profiles": profiles, "environment": environment()})
 
 
 if __name__ == "__main__":
