@@ -119,13 +119,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--steps", action="store_true", help="whole training steps too")
+    parser.add_argument("--kinds", nargs="+", default=["layers", "cluster"])
     arguments = parser.parse_args()
     variants = [("layers", {"PRECISION": p, "ROWS": r}, {}) for p in ("ieee", "tf32x3") for r in (16, 32, 64)]
     variants += [
-        ("cluster", {"PRECISION": "tf32x3"}, {"CLUSTER": c, "THREADS": t}) for c in (4, 8, 16) for t in (352, 512)
+        ("cluster", {"PRECISION": "tf32x3"}, {"CLUSTER": c, "THREADS": t}) for c in (8, 4, 16) for t in (352, 512)
     ]
     rows = []
-    for kind, own, cluster in variants:
+    for kind, own, cluster in (v for v in variants if v[0] in arguments.kinds):
         os.environ["KOOPSIM_CLUSTERS"] = str(int(kind == "cluster"))
         for module, values in ((tcn, own), (tcn_cluster, cluster)):
             for name, value in values.items():
