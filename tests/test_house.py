@@ -10,9 +10,9 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
-    "errors", "registry", "config", "spaces", "words", "kinds", "presets", "runs", "datasets", "pictures", "nn",
-    "implicit", "models", "spectral", "tasks", "train", "search", "zoo", "export", "bridge", "report", "reproduce",
-    "bench", "cli",
+    "errors", "files", "registry", "config", "spaces", "words", "kinds", "presets", "runs", "datasets", "pictures",
+    "nn", "implicit", "models", "spectral", "tasks", "train", "search", "zoo", "export", "bridge", "report",
+    "reproduce", "bench", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

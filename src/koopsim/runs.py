@@ -2,6 +2,7 @@
 
     config.json              the preset's name and the whole configuration
     env.json                 commit, command, versions, hardware
+    data.json                a fingerprint of the data, so that other data is not taken for it
     metrics.jsonl            one line an epoch: the truth that every curve is drawn from
     checkpoint.safetensors   where to go on from: weights, optimiser, random state
     result.json              written last, so its presence means the run is finished
@@ -9,15 +10,13 @@
 Every file is written whole or not at all, and none of them can carry code.
 """
 
-import contextlib
-import io
-import json
+import math
 import os
 import platform
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -25,43 +24,14 @@ from typing import Any
 
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
+from koopsim.files.json import json_text, read_lines
+from koopsim.files.json import read_json as read_json_file
+from koopsim.files.writing import append_line, named, write_atomically, write_figure, write_json
 
+__all__ = ["RunDirectory", "environment", "named", "read_json", "write_atomically", "write_figure", "write_json"]
 
-@contextlib.contextmanager
-def named(path: Path) -> Iterator[None]:
-    """An error of the system about this file says so: a full disk by itself names nothing."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that a reader sees the old file or the new one, never a part."""
-    with named(path):
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with named(path), os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def write_figure(path: Path, figure: Any, **options: Any) -> None:
-    """Draw a matplotlib figure into `path`, atomically; what it is drawn as is the path's suffix."""
-    file = io.BytesIO()
-    figure.savefig(file, format=path.suffix.removeprefix("."), **({"dpi": 150} | options))
-    write_atomically(path, file.getvalue())
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented JSON, atomically."""
-    write_atomically(path, (json.dumps(value, indent=2) + "\n").encode())
+RUN_FILES = ("config.json", "data.json", "env.json", "metrics.jsonl", "checkpoint.safetensors", "result.json")
 
 
 class RunDirectory:
@@ -76,51 +46,84 @@ class RunDirectory:
         self.result_file = self.path / "result.json"
 
     @classmethod
-    def create(cls, path: Path | str, run: Run, name: str, overwrite: bool = False) -> "RunDirectory":
-        """A new run directory; one that already holds a run is left alone unless told otherwise."""
+    def create(
+        cls, path: Path | str, run: Run, name: str, overwrite: bool = False, again: bool = False
+    ) -> "RunDirectory":
+        """A new run directory; one that already holds a run is left alone unless told otherwise.
+
+        `overwrite` is the user's word and lets go of anybody's files of these names; `again` lets go of ours alone.
+        """
         directory = cls(path)
-        if directory.config_file.exists() and not overwrite:
+        with folders.held(path) as folder:
+            cls.refuse_taken(path, overwrite or again)
+            folders.claim(folder, "run", RUN_FILES, overwrite)
+            for stale in reversed(RUN_FILES[1:]):
+                (folder / stale).unlink(missing_ok=True)
+            directory.config_file.unlink(missing_ok=True)
+            write_json(directory.environment_file, environment())
+            write_json(directory.config_file, {"name": name, "run": to_dict(run)})
+            folders.note(folder, replacing=None)
+        return directory
+
+    @classmethod
+    def refuse_taken(cls, path: Path | str, overwrite: bool) -> None:
+        """A folder that holds a run is left alone unless told otherwise."""
+        if cls(path).config_file.exists() and not overwrite:
             raise KoopsimError(
                 f"{path} already holds a run: resume it with 'koopsim train --resume {path}', "
                 "or add --overwrite to start again."
             )
-        try:
-            directory.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise KoopsimError(f"Cannot make the folder {path}: {error.strerror}.") from error
-        for stale in (directory.result_file, directory.checkpoint_file, directory.metrics_file):
-            stale.unlink(missing_ok=True)
-        write_json(directory.environment_file, environment())
-        write_json(directory.config_file, {"name": name, "run": to_dict(run)})
-        return directory
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder alone while a run is trained in it; a second process is refused."""
+        with folders.held(self.path) as folder:
+            folders.claim(folder, "run", RUN_FILES)
+            yield
 
     def read_config(self) -> tuple[str, Run]:
         """The preset's name and the configuration."""
         if not self.path.is_dir():
             raise KoopsimError(f"There is no folder {self.path}.")
         config = read_json(self.config_file)
+        if not isinstance(config, dict) or not isinstance(config.get("name"), str) or "run" not in config:
+            raise KoopsimError(f"{self.config_file} is not a run's configuration: it needs a name and a run.")
+        name = config["name"]
+        if not name or not name.isprintable() or len(name) > 1000:
+            raise KoopsimError(f"{self.config_file}: the name {name[:100]!r} cannot be one of a run.")
         try:
-            return config["name"], from_dict(Run, config["run"], str(self.config_file))
+            return name, from_dict(Run, config["run"], str(self.config_file))
         except (KeyError, TypeError, ValueError) as error:
             raise KoopsimError(f"{self.config_file} is not a run's configuration: {error!r}.") from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; a last line cut short by a crash is left out."""
-        if not self.metrics_file.exists():
-            return []
-        lines = self.metrics_file.read_text().split("\n")
-        return [json.loads(line) for line in lines[:-1] if line]
+        """The lines of metrics.jsonl; one cut short by a crash is left out, others that are bad with a warning."""
+        return read_lines(self.metrics_file, _problem_of_line)
 
     def append_metrics(self, line: dict[str, Any]) -> None:
-        with named(self.metrics_file), self.metrics_file.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        """Add a line; a figure that is NaN or infinite stops the run instead."""
+        append_line(self.metrics_file, json_text(line, f"epoch {line.get('epoch')} of {self.path}", indent=None))
 
     def forget_metrics_after(self, step: int) -> None:
         """Drop the lines a checkpoint does not know of: they will be written again, the same."""
-        kept = [json.dumps(line) for line in self.read_metrics() if line["step"] <= step]
+        kept = [json_text(line, indent=None) for line in self.read_metrics() if line["step"] <= step]
         write_atomically(self.metrics_file, "".join(line + "\n" for line in kept).encode())
+
+    def check_data(self, fingerprint: str, note: bool = False) -> None:
+        """Refuse data that is not what this run was trained on; `note` writes down what a new run is trained on.
+
+        Runs from before this was written down are taken as they are.
+        """
+        file = self.path / "data.json"
+        if file.exists():
+            known = read_json(file)
+            if not isinstance(known, dict) or known.get("fingerprint") != fingerprint:
+                raise KoopsimError(
+                    f"The data is not what {self.path} was trained on: pictures, labels or class names have changed "
+                    "since. Put the old data back, or train anew on the new."
+                )
+        elif note:
+            write_json(file, {"fingerprint": fingerprint})
 
     def read_result(self) -> dict[str, Any]:
         return read_json(self.result_file)
@@ -129,14 +132,31 @@ class RunDirectory:
         return read_json(self.environment_file)
 
 
-def read_json(path: Path) -> Any:
-    """The value in a JSON file; a missing or broken one is an error of one line."""
+@folders.known_before_markers
+def _run_before_markers(folder: Path) -> tuple[str, ...]:
+    """A folder with a run's config.json is a run directory, though it has no marker."""
     try:
-        return json.loads(path.read_text())
+        found = read_json_file(folder / "config.json", 2**20)
+    except (OSError, KoopsimError):
+        return ()
+    ours = isinstance(found, dict) and isinstance(found.get("run"), dict) and found["run"].get("kind") == "Run"
+    return RUN_FILES if ours else ()
+
+
+def _problem_of_line(line: dict[str, Any]) -> str | None:
+    for key in ("epoch", "step"):
+        if type(line.get(key)) is not int or line[key] < 0:
+            return f"its {key} is {str(line.get(key))[:40]!r}; expected a whole number"
+    wrong = [k for k, v in line.items() if not (type(v) in (int, float) and math.isfinite(v))]
+    return f"its {wrong[0]} is {str(line[wrong[0]])[:40]!r}; expected a number" if wrong else None
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file of a run directory; a missing or broken one is an error of one line."""
+    try:
+        return read_json_file(path)
     except FileNotFoundError:
         raise KoopsimError(f"{path.parent} is not a run directory: it has no {path.name}.") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise KoopsimError(f"{path} cannot be read: {error}.") from error
 
 
 def environment() -> dict[str, Any]:

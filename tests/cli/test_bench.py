@@ -34,7 +34,7 @@ def test_tables_files_and_the_limit(capsys, tmp_path, monkeypatch):
     assert "above floor" in out
     assert "Growth with T" in out
     assert "left out capture: a step is captured on CUDA only" in out
-    assert sorted(f.name for f in (tmp_path / "b").iterdir()) == ["bench.json", "growth.png"]
+    assert sorted(f.name for f in (tmp_path / "b").iterdir()) == [".koopsim", "bench.json", "growth.png"]
 
 
 @pytest.mark.parametrize(

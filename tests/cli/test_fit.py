@@ -46,7 +46,7 @@ def one_line(capsys) -> str:
 def test_a_fit_leaves_all_it_promises(fitted):
     folder = fitted / "fits" / "waves"
     result = json.loads((folder / "result.json").read_text())
-    assert sorted(p.name for p in folder.iterdir()) == sorted(result["files"])
+    assert sorted(p.name for p in folder.iterdir()) == sorted([".koopsim", *result["files"]])
     assert len(result["files"]) == 5
     truth, drawn = read_picture(fitted / "waves.png").pixels, read_picture(folder / "reconstruction.png").pixels
     assert psnr(truth, drawn) == pytest.approx(result["psnr"])

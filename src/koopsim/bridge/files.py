@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koopsim.errors import KoopsimError
+from koopsim.files.arrays import read_npy
 
 Array = NDArray[Any]
 Meaning = Literal["matrix", "trajectory"]
@@ -25,7 +26,7 @@ def read_numbers(path: Path) -> Array:
         raise KoopsimError(f"{path} is neither a run directory nor a .npy or .csv file.")
     if not path.is_file():
         raise KoopsimError(f"There is no file {path}.")
-    array = _read_csv(path) if path.suffix == ".csv" else _read_npy(path)
+    array = _read_csv(path) if path.suffix == ".csv" else read_npy(path)
     if array.dtype.kind not in "fciub":
         raise KoopsimError(f"{path} holds {array.dtype}; expected numbers.")
     if array.size == 0:
@@ -55,14 +56,6 @@ def as_trajectories(array: Array, path: Path) -> list[Array]:
     if several[0].shape[0] < 2:
         raise KoopsimError(f"{path} has shape {array.shape}; a trajectory needs at least two points in time.")
     return [t.astype(np.float64) for t in several]
-
-
-def _read_npy(path: Path) -> Array:
-    try:
-        return np.asarray(np.load(path, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise KoopsimError(f"{path} is not a whole .npy file of numbers: {reason.rstrip('.')}.") from error
 
 
 def _read_csv(path: Path) -> Array:

@@ -1,6 +1,6 @@
 """koopsim bench: how fast, beside peers and beside what the machine could do at best."""
 
-import json
+import contextlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,8 @@ class Arguments:
     """Of all models alike."""
     out: Path | None = None
     """Write bench.json and growth.png into this folder; rows that an earlier call measured there are kept."""
+    overwrite: bool = False
+    """Also replace files of the same names that koopsim did not write."""
     json: bool = False
     """Print the findings as JSON on standard output."""
 
@@ -37,24 +39,24 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "bench")
     from koopsim import bench
-    from koopsim.errors import KoopsimError
+    from koopsim.files import folders
+    from koopsim.files.json import json_text
     from koopsim.runs import read_json, write_json
     from koopsim.train import pick_device
 
-    if arguments.out is not None:
-        try:
-            arguments.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise KoopsimError(f"Cannot make the folder {arguments.out}: {error.strerror}.") from error
     device = pick_device(arguments.device)
-    findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, _say)
-    if arguments.out is not None:
-        file, found = arguments.out / "bench.json", findings.as_dict()
-        write_json(file, bench.merged(read_json(file), found) if file.exists() else found)
-        if findings.curves:
-            bench.draw_growth(findings.curves, findings.machine.name, arguments.out / "growth.png")
+    with contextlib.ExitStack() as stack:
+        if arguments.out is not None:
+            stack.enter_context(folders.held(arguments.out))
+            folders.claim(arguments.out, "bench", ("bench.json", "growth.png"), arguments.overwrite)
+        findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, _say)
+        if arguments.out is not None:
+            file, found = arguments.out / "bench.json", findings.as_dict()
+            write_json(file, bench.merged(read_json(file), found) if file.exists() else found)
+            if findings.curves:
+                bench.draw_growth(findings.curves, findings.machine.name, arguments.out / "growth.png")
     if arguments.json:
-        print(json.dumps(findings.as_dict(), indent=2))
+        print(json_text(findings.as_dict()))
         return 0
     show_findings(findings)
     if arguments.out is not None:

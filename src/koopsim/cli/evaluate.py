@@ -1,6 +1,5 @@
 """koopsim eval: the figures of a trained run on one split."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,6 +8,9 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.errors import KoopsimError
+from koopsim.files.json import json_text
+
+MISTAKES = ("confusion.png", "mistakes.png", "mistakes.json")
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,10 @@ class Arguments:
     """Which part of the data."""
     out: Path | None = None
     """For image classification: write the confusion matrix and the worst mistakes here, as pictures and JSON."""
+    overwrite: bool = False
+    """With --out: also replace files of the same names that koopsim did not write."""
+    other_data: bool = False
+    """Evaluate although the data is not what the run was trained on: new pictures, other labels."""
     device: str = "auto"
     """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
     json: bool = False
@@ -30,8 +36,10 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "eval")
     from koopsim import zoo
+    from koopsim.files import folders
     from koopsim.runs import RunDirectory
     from koopsim.tasks import build_task
+    from koopsim.tasks.fingerprint import fingerprint_of
     from koopsim.train import pick_device
 
     if arguments.what.startswith(zoo.PREFIX):
@@ -41,12 +49,18 @@ def main(argv: list[str]) -> int:
     device = pick_device(arguments.device)
     model = zoo.load(arguments.what, device)
     task = build_task(run.task, device)
+    if not arguments.what.startswith(zoo.PREFIX) and not arguments.other_data:
+        RunDirectory(arguments.what).check_data(fingerprint_of(task))
     figures = task.evaluate(model, arguments.split)
-    files = mistakes(task, model, name, arguments.split, arguments.out) if arguments.out else []
+    values = {"name": name, "split": arguments.split, **figures}
+    json_text(values, f"the figures of {arguments.what}")  # NaN is no figure: said before anything is drawn
+    files: list[Path] = []
+    if arguments.out:
+        with folders.held(arguments.out):
+            folders.claim(arguments.out, "mistakes", MISTAKES, arguments.overwrite)
+            files = mistakes(task, model, name, arguments.split, arguments.out)
     if arguments.json:
-        print(
-            json.dumps({"name": name, "split": arguments.split, **figures, "files": [str(f) for f in files]}, indent=2)
-        )
+        print(json_text(values | {"files": [str(f) for f in files]}))
         return 0
     print(f"{name} on {arguments.split}")
     for key, value in figures.items():
@@ -66,13 +80,12 @@ def mistakes(task, model, name: str, split: str, folder: Path) -> list[Path]:
 
     if not isinstance(task, Classification):
         raise KoopsimError(f"--out draws what a classifier mistakes; {name} is none.")
-    folder.mkdir(parents=True, exist_ok=True)
     images, labels = (t.cpu().numpy() for t in task.split(split))
     logits = task.predictions(model, split)[0].cpu().numpy()
     named = logits.argmax(1)
     confusion = confusion_matrix(labels, named, len(task.classes))
     worst, sure = worst_mistakes(logits, labels)
-    files = [folder / "confusion.png", folder / "mistakes.png", folder / "mistakes.json"]
+    files = [folder / name for name in MISTAKES]
     title = f"{name} on {task.name}, {split}: {np.mean(named == labels):.2%} right"
     draw_confusion(confusion, task.classes, title, files[0])
     true, called = ([task.classes[i] for i in which[worst]] for which in (labels, named))

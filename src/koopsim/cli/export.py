@@ -53,7 +53,10 @@ def main(argv: list[str]) -> int:
     from torch import nn
 
     from koopsim.export import example, export_model
+    from koopsim.files.writing import refuse_special, sweep
 
+    refuse_special(file)
+    sweep(file.parent)
     example(run.model)  # a model that does not export says so before it is loaded
     model = zoo.load(arguments.what)
     if isinstance(model, nn.ModuleList):

@@ -1,7 +1,6 @@
 """koopsim fit: a small network that is your picture, and how good it is."""
 
-import contextlib
-import json
+import math
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -13,6 +12,8 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
+from koopsim.files.json import json_text
 
 FILES = ("network.safetensors", "reconstruction.png", "error.png", "convergence.gif", "result.json")
 USUAL_SECONDS = 40.0
@@ -71,31 +72,34 @@ def main(argv: list[str]) -> int:
         arguments.features, arguments.hidden, arguments.bandwidth, arguments.learning_rate, arguments.steps, seconds,
         arguments.batch, arguments.seed, arguments.precision, arguments.animation,
     )  # fmt: skip
-    folders = _folders(arguments)
+    wanted = _folders(arguments)
     for path in arguments.pictures:  # a bad one is said before the first is fitted
         read_picture(path)
     results = []
-    for path, folder in zip(arguments.pictures, folders, strict=True):
-        results.append(_fit(path, folder, settings, arguments.float16, device))
+    for path, folder in zip(arguments.pictures, wanted, strict=True):
+        with folders.held(folder):
+            folders.claim(folder, "fit", FILES, arguments.overwrite)
+            results.append(_fit(path, folder, settings, arguments.float16, device))
         if not arguments.json:
             _show(results[-1], folder)
     if arguments.json:
-        print(json.dumps(results, indent=2))
+        print(json_text(results))
     return 0
 
 
 def _folders(arguments: Arguments) -> list[Path]:
     """A folder for each picture; two pictures of one name get different ones."""
     seen: dict[str, int] = {}
-    folders = []
+    found = []
     for path in arguments.pictures:
         seen[path.stem] = seen.get(path.stem, 0) + 1
         number = seen[path.stem]
-        folder = arguments.out / (path.stem if number == 1 else f"{path.stem}-{number}")
+        name = folders.plain_name(path.stem, f"The picture {path}")
+        folder = folders.inside(arguments.out, name if number == 1 else f"{name}-{number}", f"The picture {path}")
         if (folder / "result.json").exists() and not arguments.overwrite:
             raise KoopsimError(f"{folder} already holds a result; add --overwrite to fit again, or give another --out.")
-        folders.append(folder)
-    return folders
+        found.append(folder)
+    return found
 
 
 def _fit(path: Path, folder: Path, settings: Any, half: bool, device: Any) -> dict[str, Any]:
@@ -109,17 +113,8 @@ def _fit(path: Path, folder: Path, settings: Any, half: bool, device: Any) -> di
     from koopsim.train.network_file import draw, load_network, save_network
 
     picture = read_picture(path)
-    try:  # before the work, not after it
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KoopsimError(f"Cannot make the folder {folder}: {error.strerror}.") from error
-    try:
-        with FitProgress(picture.name) as progress:
-            fitted = fit(picture, settings, device, progress)
-    except BaseException:
-        with contextlib.suppress(OSError):  # it may hold an older fit
-            folder.rmdir()
-        raise
+    with FitProgress(picture.name) as progress:
+        fitted = fit(picture, settings, device, progress)
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     size = save_network(folder / "network.safetensors", fitted.model, fitted.config, fitted.info, half)
@@ -133,14 +128,18 @@ def _fit(path: Path, folder: Path, settings: Any, half: bool, device: Any) -> di
         save_animation(fitted.frames, folder / "convergence.gif")
     reached = psnr(picture.pixels, drawn)
     codecs = codec_sizes(picture.pixels, reached)
+    measured = asdict(codecs)
+    measured["jpeg_psnr"] = None if codecs.jpeg_psnr is None else _figure(codecs.jpeg_psnr)
     pixels = info.width * info.height
     result = {
-        "picture": str(path), **asdict(info), "psnr": reached, "parameters": count_parameters(model),
+        "picture": str(path), **asdict(info), "psnr": _figure(reached), "exact": math.isinf(reached),
+        "parameters": count_parameters(model),
         "network_bytes": size, "network_bits_per_pixel": 8 * size / pixels, "weights": "float16" if half else "float32",
         "png_bits_per_pixel": 8 * codecs.png_bytes / pixels,
         "jpeg_bits_per_pixel": None if codecs.jpeg_bytes is None else 8 * codecs.jpeg_bytes / pixels,
-        **asdict(codecs), "steps": fitted.steps, "seconds": fitted.seconds, "batch": fitted.batch,
-        "model": to_dict(fitted.config), "settings": asdict(settings), "curve": fitted.curve, "device": str(device),
+        **measured, "steps": fitted.steps, "seconds": fitted.seconds, "batch": fitted.batch,
+        "model": to_dict(fitted.config), "settings": asdict(settings), "device": str(device),
+        "curve": [{key: _figure(value) for key, value in line.items()} for line in fitted.curve],
         "files": [name for name in FILES if name == "result.json" or (folder / name).exists()],
         "environment": environment(),
     }  # fmt: skip
@@ -148,13 +147,20 @@ def _fit(path: Path, folder: Path, settings: Any, half: bool, device: Any) -> di
     return result
 
 
+def _figure(value: float) -> float | None:
+    """Infinitely many decibels, where nothing differs, are no number in JSON."""
+    return value if math.isfinite(value) else None
+
+
 def _show(result: dict[str, Any], folder: Path) -> None:
     kind = f"{result['channels']} channels of {result['bits']} bits"
     print(f"{result['picture']}  {result['width']} x {result['height']}, {kind}")
-    print(f"  {result['psnr']:.2f} dB after {result['steps']:,} steps in {result['seconds']:.1f} s")
+    reached = "every pixel exact" if result["exact"] else f"{result['psnr']:.2f} dB"
+    print(f"  {reached} after {result['steps']:,} steps in {result['seconds']:.1f} s")
     rows = [("network", result["network_bytes"], f"{result['parameters']:,} weights in {result['weights']}")]
     if result["jpeg_bytes"] is not None:
-        rows.append(("JPEG", result["jpeg_bytes"], f"as good: {result['jpeg_psnr']:.2f} dB"))
+        decibels = "" if result["jpeg_psnr"] is None else f": {result['jpeg_psnr']:.2f} dB"
+        rows.append(("JPEG", result["jpeg_bytes"], f"as good{decibels}"))
     rows.append(("PNG", result["png_bytes"], "without loss"))
     for name, size, note in rows:
         bits = 8 * size / result["width"] / result["height"]

@@ -39,10 +39,13 @@ def main(argv: list[str]) -> int:
         raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
     if not arguments.out.parent.is_dir():
         raise KoopsimError(f"There is no folder {arguments.out.parent} to write {arguments.out.name} into.")
+    from koopsim.files.writing import refuse_special, sweep
     from koopsim.pictures.png import write_png
     from koopsim.train import pick_device
     from koopsim.train.network_file import bands, load_network
 
+    refuse_special(arguments.out)
+    sweep(arguments.out.parent)
     device = pick_device(arguments.device)
     model, info = load_network(arguments.model, device)
     shape = ((region[2] - region[0]) * info.width, (region[3] - region[1]) * info.height)

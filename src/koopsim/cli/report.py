@@ -1,6 +1,5 @@
 """koopsim report: the paper's tables and figures from finished runs, and a page to look at them."""
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.errors import KoopsimError
+from koopsim.files.json import json_text
 
 ON_TERMINAL = ("table1", "table2", "table3", "speed")  # the rest is for the page
 
@@ -21,7 +21,9 @@ class Arguments:
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Folders that hold run directories and searches, at any depth, or result files kept from them."""
     out: Path = Path("report")
-    """Where the files go; index.html is the page."""
+    """Where the files go; index.html is the page. A report of ours that is there is replaced."""
+    overwrite: bool = False
+    """Also replace files of the same names that koopsim did not write."""
     json: bool = False
     """Print what was written and skipped as JSON on standard output."""
 
@@ -37,11 +39,11 @@ def main(argv: list[str]) -> int:
     if not found.runs and not found.searches:
         why = f" Skipped: {'; '.join(found.skipped)}." if found.skipped else ""
         raise KoopsimError(f"No finished runs in {', '.join(map(str, arguments.runs))}.{why}")
-    report = build_report(found, arguments.out)
+    report = build_report(found, arguments.out, arguments.overwrite)
     if arguments.json:
         counts = {"runs": len(found.runs), "searches": len(found.searches)}
         files = [str(file) for file in report.files]
-        print(json.dumps({**counts, "page": files[0], "files": files, "skipped": report.left_out}, indent=2))
+        print(json_text({**counts, "page": files[0], "files": files, "skipped": report.left_out}))
         return 0
     for name, table in report.tables.items():
         if name in ON_TERMINAL or name.startswith(PREFIX):

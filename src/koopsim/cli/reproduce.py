@@ -130,17 +130,20 @@ def work(jobs: list, device) -> int:
 def draw(arguments: Arguments, jobs: list) -> list[Path]:
     """The report of all runs, and the figures that were asked for."""
     from koopsim.cli import report
+    from koopsim.files import folders
+    from koopsim.report.build import REPORT_FILES
     from koopsim.report.figure2 import figure2
 
     folder = arguments.out / "report"
-    folder.mkdir(parents=True, exist_ok=True)
     wanted, files = set(arguments.targets), []
-    if jobs:
-        quiet = contextlib.redirect_stdout(io.StringIO()) if arguments.json else contextlib.nullcontext()
-        with quiet:
-            report.main([str(arguments.out / "runs"), "--out", str(folder)])
-    if wanted & {"figure2", "all"}:
-        files += figure2(folder)
+    with folders.held(folder):
+        folders.claim(folder, "report", REPORT_FILES)
+        if jobs:
+            quiet = contextlib.redirect_stdout(io.StringIO()) if arguments.json else contextlib.nullcontext()
+            with quiet:
+                report.main([str(arguments.out / "runs"), "--out", str(folder)])
+        if wanted & {"figure2", "all"}:
+            files += figure2(folder)
     if files and not arguments.json:
         print(f"also in {folder}/: {', '.join(f.name for f in files)}")
     return files

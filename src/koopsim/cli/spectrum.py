@@ -1,7 +1,6 @@
 """koopsim spectrum: does it settle, oscillate or blow up? For a matrix, a trajectory or a trained run."""
 
 import io
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.errors import KoopsimError
+from koopsim.files.json import json_text
 
 MOST_OBSERVABLES = 2000
 SECONDS_A_LINE = 5
@@ -42,7 +42,9 @@ class Arguments:
     steps: int = 500
     """How long the hidden iteration of a DEQ is observed."""
     out: Path | None = None
-    """A folder for verdict.json and the pictures."""
+    """A folder for verdict.json and the pictures. Ours that are there are replaced."""
+    overwrite: bool = False
+    """Also replace files of the same names that koopsim did not write."""
     json: bool = False
     """Print the verdict as JSON on standard output."""
 
@@ -67,9 +69,9 @@ def main(argv: list[str]) -> int:
         answer = of_run(arguments) if arguments.what.is_dir() else of_file(arguments)
     except ValueError as error:  # what the spectral side says of data it cannot use
         raise KoopsimError(f"{arguments.what}: {' '.join(str(error).split())}.") from error
-    files = save(answer, arguments.out) if arguments.out else []
+    files = save(answer, arguments.out, arguments.overwrite) if arguments.out else []
     if arguments.json:
-        print(json.dumps({"what": str(arguments.what), **answer.values, "files": files}, indent=2))
+        print(json_text({"what": str(arguments.what), **answer.values, "files": files}))
         return 0
     print("\n".join(answer.lines))
     if files:
@@ -235,8 +237,9 @@ class Stages:
         return tell
 
 
-def save(answer: Answer, out: Path) -> list[str]:
+def save(answer: Answer, out: Path, overwrite: bool = False) -> list[str]:
     """Pictures and verdict.json, each whole or not at all, and none before all are drawn."""
+    from koopsim.files import folders
     from koopsim.runs import write_atomically
 
     drawn = {}
@@ -244,11 +247,12 @@ def save(answer: Answer, out: Path) -> list[str]:
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=110)
         drawn[out / f"{name}.png"] = buffer.getvalue()
-    drawn[out / "verdict.json"] = (json.dumps(answer.values, indent=2) + "\n").encode()
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for path, data in drawn.items():
-            write_atomically(path, data)
-    except OSError as error:
-        raise KoopsimError(f"Cannot write into {out}: {error.strerror}.") from error
+    drawn[out / "verdict.json"] = (json_text(answer.values) + "\n").encode()
+    with folders.held(out):
+        folders.claim(out, "spectrum", [path.name for path in drawn], overwrite)
+        try:
+            for path, data in drawn.items():
+                write_atomically(path, data)
+        except OSError as error:
+            raise KoopsimError(f"Cannot write into {out}: {error.strerror}.") from error
     return [str(path) for path in drawn]

@@ -1,18 +1,19 @@
 """koopsim train: from a preset to a trained run directory, or on with one that was stopped."""
 
 import itertools
-import json
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from koopsim.cli import parse
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
+from koopsim.files.json import json_text
 from koopsim.kinds import task_kind
 from koopsim.presets import PRESETS, run_of
 
@@ -98,24 +99,35 @@ def _given(argv: list[str], option: str) -> str | None:
 
 
 def _train(options: Options, run: Run | None, name: str) -> int:
-    from koopsim.cli.progress import TrainingProgress
     from koopsim.runs import RunDirectory
     from koopsim.tasks import build_task
-    from koopsim.train import Stopped, pick_device, train
+    from koopsim.train import pick_device
 
-    device, task = pick_device(options.device), None
+    device = pick_device(options.device)
     if options.tensorboard and find_spec("tensorboard") is None:  # said before hours of training, not after
         raise KoopsimError("TensorBoard is not installed: pip install 'koopsim[tensorboard]'.")
     if options.resume:
         directory = RunDirectory(options.resume)
+        folders.refuse_replaced(directory.path, "train")
         name, run = directory.read_config()
         if directory.result_file.exists():
             print(f"{directory.path} is finished; nothing to resume.", file=sys.stderr)
             return _show(directory.read_result(), directory.path, options.json)
-    else:
-        assert run is not None
-        task = build_task(run.task, device)  # data that is missing or broken stops here, before anything is written
-        directory = RunDirectory.create(options.out or Path("runs") / name, run, name, options.overwrite)
+        return _to_the_end(options, run, name, directory, device)
+    assert run is not None
+    out = options.out or Path("runs") / name
+    with folders.held(out):
+        RunDirectory.refuse_taken(out, options.overwrite)
+        with folders.replacing(out, options.overwrite):
+            task = build_task(run.task, device)  # data that is missing or broken stops here, with nothing written
+            directory = RunDirectory.create(out, run, name, options.overwrite)
+        return _to_the_end(options, run, name, directory, device, task)
+
+
+def _to_the_end(options: Options, run: Run, name: str, directory: Any, device: Any, task: Any = None) -> int:
+    from koopsim.cli.progress import TrainingProgress
+    from koopsim.train import Stopped, train
+
     try:
         with TrainingProgress(name, run.recipe.epochs) as progress:
             capture = False if options.eager else None
@@ -130,7 +142,7 @@ def _train(options: Options, run: Run | None, name: str) -> int:
 
 def _show(result: dict, path: Path, as_json: bool) -> int:
     if as_json:
-        print(json.dumps(result, indent=2))
+        print(json_text(result))
         return 0
     split = "test" if "test" in result else "valid"
     figures = "  ".join(f"{key} {value:.4g}" for key, value in result[split].items())

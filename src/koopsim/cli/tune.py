@@ -1,6 +1,5 @@
 """koopsim tune: search for hyper-parameters, then train with the best of them."""
 
-import json
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -14,6 +13,8 @@ from koopsim.cli import parse
 from koopsim.cli.train import _given
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
+from koopsim.files.json import json_text
 from koopsim.presets import PRESETS, run_of
 
 USAGE = """usage: koopsim tune PRESET [options]
@@ -139,6 +140,8 @@ def _tune(options: Options, search: Any) -> int:
     from koopsim.tasks import build_task
     from koopsim.train import Stopped, pick_device
 
+    if options.resume:
+        folders.refuse_replaced(options.resume, "tune")
     resumed = SearchDirectory(confirmed_search(options.resume)) if options.resume else None
     each = PictureSearches(options.resume) if options.resume else None
     if each and each.file.exists():
@@ -153,23 +156,27 @@ def _tune(options: Options, search: Any) -> int:
     device = pick_device(options.device)
     if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # trials are small: a second thread costs more than it brings
-    task = None if each else build_task(search.base.task, device)  # missing data stops here, with nothing written
-    out = options.out or Path("searches") / search.name
-    if options.per_picture and not options.resume:
-        each = PictureSearches.create(out, search, list(getattr(task, "names", ())), options.overwrite)
-    try:
-        if each:
-            for own, directory, begun in each.parts():
-                if not begun:
-                    SearchDirectory.create(directory.path, own, overwrite=True)
-                _one(options, own, directory, begun, device, build_task(own.base.task, device))
-            return _show_pictures(each.gather(), each.path, options.json)
-        directory = resumed or SearchDirectory.create(out, search, overwrite=options.overwrite)
-        return _show(_one(options, search, directory, bool(resumed), device, task), directory.path, options.json)
-    except Stopped:
-        path = each.path if each else directory.path
-        print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {path}", file=sys.stderr)
-        return 130
+    out = options.resume or options.out or Path("searches") / search.name
+    with folders.held(out):
+        begins = options.overwrite and not options.resume
+        with folders.replacing(out, begins):
+            task = None if each else build_task(search.base.task, device)  # missing data stops here, nothing written
+            if options.per_picture and not options.resume:
+                each = PictureSearches.create(out, search, list(getattr(task, "names", ())), options.overwrite)
+            elif not each and not resumed:
+                SearchDirectory.create(out, search, options.overwrite)
+        try:
+            if each:
+                for own, directory, begun in each.parts():
+                    if not begun:
+                        SearchDirectory.create(directory.path, own, again=True)
+                    _one(options, own, directory, begun, device, build_task(own.base.task, device))
+                return _show_pictures(each.gather(), each.path, options.json)
+            directory = resumed or SearchDirectory(out)
+            return _show(_one(options, search, directory, bool(resumed), device, task), directory.path, options.json)
+        except Stopped:
+            print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {out}", file=sys.stderr)
+            return 130
 
 
 def _one(options: Options, search: Any, directory: Any, begun: bool, device: Any, task: Any) -> dict[str, Any]:
@@ -213,7 +220,7 @@ def _backend(
 
 def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
     if as_json:
-        print(json.dumps(result, indent=2))
+        print(json_text(result))
         return 0
     best, metric = result["best"], result["metric"]
     ended = ", ".join(f"{count} {status}" for status, count in result["ended"].items())
@@ -256,7 +263,7 @@ def _shown(value: Any) -> str:
 def _show_pictures(result: dict[str, Any], path: Path, as_json: bool) -> int:
     """A line a picture."""
     if as_json:
-        print(json.dumps(result, indent=2))
+        print(json_text(result))
         return 0
     judged = [split for split in ("valid", "test") if split in result]
     for name in result["pictures"]:

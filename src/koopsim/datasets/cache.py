@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
+from koopsim.files.writing import try_lock
 
 DownloadListener = Callable[[dict[str, Any]], None]  # hears of downloads as they go; the room itself prints nothing
 
@@ -42,9 +43,9 @@ def only_one(folder: Path, listen: DownloadListener = silence) -> Iterator[None]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("a+b") as file:
-            if not _try_lock(file.fileno()):
+            if not try_lock(file.fileno()):
                 listen({"event": "waiting", "folder": str(folder)})
-                while not _try_lock(file.fileno()):
+                while not try_lock(file.fileno()):
                     time.sleep(0.1)
             yield  # closing the file lets go of the lock
     except OSError as error:
@@ -52,23 +53,3 @@ def only_one(folder: Path, listen: DownloadListener = silence) -> Iterator[None]
             f"Cannot write into {error.filename or folder}: {error.strerror or error}. "
             "Choose another data folder: --root DIR, or set KOOPSIM_DATA."
         ) from error
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(handle: int) -> bool:
-        try:
-            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-else:
-    import fcntl
-
-    def _try_lock(handle: int) -> bool:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
 from koopsim.datasets.cache import DownloadListener, silence
@@ -98,7 +98,7 @@ def _fetch(url: str, part: Path, limit: int, timeout: float, listen: DownloadLis
         length = answer.headers.get("Content-Length", "")
         total = begin + int(length) if length.isdigit() else None
         done = begin
-        with part.open("ab" if begin else "wb") as file:
+        with _opened_part(part, begin > 0) as file:
             for chunk in _chunks(answer, begin, file):
                 file.write(chunk)
                 done += len(chunk)
@@ -150,6 +150,15 @@ def _chunks(answer: HTTPResponse, done: int, file: BinaryIO) -> Iterator[bytes]:
             return
         done += len(chunk)
         yield chunk
+
+
+def _opened_part(part: Path, resumed: bool) -> BinaryIO:
+    """The .part to write into; a link there would lead to somebody's file and is not followed."""
+    flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | (os.O_APPEND if resumed else os.O_TRUNC)
+    try:
+        return cast(BinaryIO, os.fdopen(os.open(part, flags, 0o644), "ab" if resumed else "wb"))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(part)) from error
 
 
 def _size(path: Path) -> int:

@@ -10,11 +10,12 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from koopsim.datasets.images import Images
 from koopsim.datasets.npz import split_in_two
 from koopsim.errors import KoopsimError
+from koopsim.files.picture import opened_picture
 
 _ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
 _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
@@ -88,36 +89,25 @@ def _decode_all(files: list[Path], path: Path) -> np.ndarray:
 
 def _look(file: Path) -> tuple[str, tuple[int, int]]:
     """Mode and upright (width, height), from the header alone."""
-    try:
-        with Image.open(file) as picture:
-            turned = picture.getexif().get(0x0112) in (5, 6, 7, 8)  # the EXIF orientations that lie on their side
-            return picture.mode, (picture.height, picture.width) if turned else picture.size
-    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise _unusable(file, error) from error
+    with opened_picture(file) as picture:
+        turned = picture.getexif().get(0x0112) in (5, 6, 7, 8)  # the EXIF orientations that lie on their side
+        return picture.mode, (picture.height, picture.width) if turned else picture.size
 
 
 def _decode(file: Path, channels: int, size: tuple[int, int]) -> np.ndarray:
     """(channels, height, width) of one picture, upright, on white."""
-    try:
-        with Image.open(file) as opened:
-            picture = ImageOps.exif_transpose(opened)
-            if picture.mode.startswith("I"):  # 16 bits a pixel; Pillow's own conversion would clip, not scale
-                values = np.asarray(picture)
-                if values.min() < 0 or values.max() > 65535:
-                    raise ValueError("its values do not fit in 16 bits")
-                picture = Image.fromarray((values >> 8).astype(np.uint8))
-            elif picture.mode == "F":
-                raise ValueError("its pixels are floats")
-            if "A" in picture.getbands() or "transparency" in picture.info:
-                picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
-            picture = picture.convert("L" if channels == 1 else "RGB")
-            if picture.size != size:
-                picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
-            return np.asarray(picture).reshape(size[1], size[0], channels).transpose(2, 0, 1)
-    except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise _unusable(file, error) from error
-
-
-def _unusable(file: Path, error: Exception) -> KoopsimError:
-    why = "it is no picture" if isinstance(error, UnidentifiedImageError) else str(error)
-    return KoopsimError(f"{file} cannot be read as a picture: {why}. Repair it or move it out of the folder.")
+    with opened_picture(file) as opened:
+        picture = ImageOps.exif_transpose(opened)
+        if picture.mode.startswith("I"):  # 16 bits a pixel; Pillow's own conversion would clip, not scale
+            values = np.asarray(picture)
+            if values.min() < 0 or values.max() > 65535:
+                raise ValueError("its values do not fit in 16 bits")
+            picture = Image.fromarray((values >> 8).astype(np.uint8))
+        elif picture.mode == "F":
+            raise ValueError("its pixels are floats")
+        if "A" in picture.getbands() or "transparency" in picture.info:
+            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
+        picture = picture.convert("L" if channels == 1 else "RGB")
+        if picture.size != size:
+            picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
+        return np.asarray(picture).reshape(size[1], size[0], channels).transpose(2, 0, 1)

@@ -4,21 +4,20 @@ x  (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3; uint8, or float in [
 y  (n,) integers or strings; every value that occurs in training is a class, in sorted order
 """
 
-import zipfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from koopsim.datasets.images import Images, Labelled, stratified_split
 from koopsim.errors import KoopsimError
+from koopsim.files.arrays import read_npz as arrays_of
 
 SHARE = 0.2  # of the pictures go to the test set where the user made none
 
 
 def read_npz(path: Path) -> Images:
     """The images in an .npz file."""
-    arrays = _arrays(path)
+    arrays = arrays_of(path)
     four, two = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
     names = next((names for names in (four, two) if set(names) <= arrays.keys()), None)
     if names is None:
@@ -49,17 +48,6 @@ def split_in_two(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ..
     train, test = stratified_split(y, round(SHARE * len(y)), seed=0)
     parts: list[Labelled] = [(x[index], y[index]) for index in (train, test)]
     return Images(name, parts[0], parts[1], classes)
-
-
-def _arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as file:  # np.load would leave the file open where the archive is broken
-            content = np.load(file, allow_pickle=False)
-            if not isinstance(content, np.lib.npyio.NpzFile):
-                raise ValueError("it is a single array")
-            return {name: content[name] for name in content.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        raise KoopsimError(f"{path} cannot be read as an .npz of plain arrays: {error}.") from error
 
 
 def _images(x: np.ndarray, where: str) -> np.ndarray:

@@ -6,29 +6,18 @@ Pillow reads 16-bit grey in full and 16-bit colour at 8 bits a channel. Whatever
 """
 
 import io
-import struct
-import warnings
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from koopsim.errors import KoopsimError
+from koopsim.files.picture import opened_picture
 from koopsim.runs import write_atomically
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
-BROKEN = (
-    OSError,
-    SyntaxError,
-    ValueError,
-    EOFError,
-    IndexError,
-    struct.error,
-    zlib.error,
-)  # what readers raise
 
 
 @dataclass(frozen=True)
@@ -66,26 +55,9 @@ class Picture:
 def read_picture(path: Path | str) -> Picture:
     """The picture in a file, turned as its EXIF says; of an animation the first frame."""
     path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise KoopsimError(f"Cannot read the picture {path}: {error.strerror}.") from error
-    if not data:
-        raise KoopsimError(f"{path} is empty (zero bytes); give a picture such as a PNG or JPEG.")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large pictures and odd metadata: what matters is raised below
-            with Image.open(io.BytesIO(data)) as image:
-                image.load()
-                pixels = _pixels(ImageOps.exif_transpose(image))
-    except UnidentifiedImageError:
-        raise KoopsimError(f"{path} is not a picture; give a PNG, JPEG, WebP, TIFF or the like.") from None
-    except Image.DecompressionBombError:
-        raise KoopsimError(f"{path} unpacks to more than 179 million pixels; scale it down first.") from None
-    except BROKEN as error:
-        raise KoopsimError(
-            f"{path} is broken or cut short ({(str(error).splitlines() or [''])[0]}); it cannot be used."
-        ) from error
+    with opened_picture(path) as image:
+        image.load()
+        pixels = _pixels(ImageOps.exif_transpose(image))
     return Picture(path.stem, pixels)
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
 from koopsim.report.classification import classification_table, learning_curves
 from koopsim.report.collect import Findings
 from koopsim.report.compare import SideBySide, comparisons
@@ -18,6 +19,15 @@ from koopsim.report.spectra import spectra, spectrum_figure, spectrum_table
 from koopsim.report.speed import ratios, speed_figure, speed_table
 from koopsim.report.tables import Table
 from koopsim.runs import write_atomically
+
+PAGE = "index.html"
+TITLE = b"<title>koopsim: report</title>"  # what a report from before there were markers is known by
+TABLES = ("table1", "table2", "table3", "speed", "spectra", "searches", "runs")
+DRAWN = ("figure2", "figure3", "figure4", "classification", "speed", "spectra")
+REPORT_FILES = (
+    PAGE, *(f"{name}.{form}" for name in TABLES for form in ("md", "csv", "tex")),
+    *(f"{name}.{form}" for name in DRAWN for form in ("png", "svg")),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,14 +54,29 @@ def compose(found: Findings) -> Content:
     return Content(found, faster, planes, pairs, tables, [*found.skipped, *no_spectra, *no_pictures])
 
 
-def build_report(found: Findings, out: Path) -> Report:
-    """Write the report of `found` into the folder `out`: index.html first."""
+@folders.known_before_markers
+def _report_before_markers(folder: Path) -> tuple[str, ...]:
+    """A page with our title is a report's, though its folder has no marker."""
+    try:
+        with (folder / PAGE).open("rb") as file:
+            return REPORT_FILES if TITLE in file.read(2000) else ()
+    except OSError:
+        return ()
+
+
+def build_report(found: Findings, out: Path, overwrite: bool = False) -> Report:
+    """Write the report of `found` into the folder `out`: index.html first. `overwrite`: whatever has its names."""
     content = compose(found)
-    texts = {"index.html": content.page()}
+    texts = {PAGE: content.page()}
     for name, table in content.tables.items():
         texts |= {f"{name}.md": table.markdown(), f"{name}.csv": table.csv(), f"{name}.tex": table.latex()}
+    with folders.held(out):
+        folders.claim(out, "report", {*REPORT_FILES, *texts}, overwrite)
+        return _written(content, texts, out)
+
+
+def _written(content: Content, texts: dict[str, str], out: Path) -> Report:
     try:
-        out.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             write_atomically(out / name, (text.rstrip("\n") + "\n").encode())
         runs = content.found.runs

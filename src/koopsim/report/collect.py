@@ -16,9 +16,10 @@ from koopsim.errors import KoopsimError
 from koopsim.report.checks import problem
 from koopsim.report.kinds import Result
 from koopsim.report.searches import SearchFound, search_of_directory, search_of_json
+from koopsim.runs import RUN_FILES
 from koopsim.search.directory import CONFIRM_FOLDER
 
-RUN_FILES = {"config.json", "env.json", "mistakes.json", "search.json"}
+NO_RESULTS = {*RUN_FILES, "mistakes.json", "search.json"} - {"result.json"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def _files(folder: Path) -> list[Path]:
     """Result files, kept results and searches; not what a search keeps for itself: Ray's files, its second look."""
     searched = {file.parent for file in folder.rglob("search.json")}
     inner = {where / name for where in searched for name in ("ray", CONFIRM_FOLDER)}
-    own = {file for file in folder.rglob("*.json") if file.name not in RUN_FILES and not inner & set(file.parents)}
+    own = {file for file in folder.rglob("*.json") if file.name not in NO_RESULTS and not inner & set(file.parents)}
     searched -= inner
     own = {file for file in own if not (file.name == "result.json" and file.parent in searched)}
     own |= {where / "search.json" for where in searched}

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from koopsim.files import folders
 from koopsim.runs import environment, read_json, write_json
 from koopsim.search.directory import CONFIRM_FOLDER, Search, SearchDirectory, search_to_dict
 from koopsim.search.outcome import SEED_STEP
@@ -64,11 +65,11 @@ def confirmed(
         return []
     chosen = contenders(search, trials)
     second = confirming(search, chosen)
-    folder = SearchDirectory(directory.confirm_folder)
+    folder = SearchDirectory(folders.inside(directory.path, CONFIRM_FOLDER))
     asked = json.loads(json.dumps(search_to_dict(second)))
     begun = folder.search_file.exists() and read_json(folder.search_file) == asked
     if not begun:
-        folder = SearchDirectory.create(folder.path, second, overwrite=True)
+        folder = SearchDirectory.create(folder.path, second, again=True)
     again = train(second, folder, begun)
     best_trial(again, second.space)
     rows = compared(search, chosen, again)

@@ -14,19 +14,24 @@ Every file is written whole or not at all.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
+from koopsim.files.json import read_json as read_json_file
 from koopsim.runs import environment, read_json, write_atomically, write_json
 from koopsim.search.space_text import overridden, space_to_dict
 from koopsim.spaces import SearchSpace
 
 SEARCH_FILE, PICTURES_FILE = "search.json", "pictures.json"  # what a folder is known by: see per_picture.py
-CONFIRM_FOLDER = "confirm"
+CONFIRM_FOLDER, RAY_FOLDER = "confirm", "ray"
+PLOTS = ("best-so-far.png", "parallel.png", "sensitivity.png")
+SEARCH_FILES = (
+    SEARCH_FILE, PICTURES_FILE, "env.json", "state.safetensors", "reports.jsonl", "trials.csv", "result.json", *PLOTS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -73,21 +78,49 @@ def search_from_dict(data: dict[str, Any], file: Path) -> Search:
         raise KoopsimError(f"{file} is not a search: {error!r}.") from error
 
 
-def take_folder(path: Path | str, overwrite: bool) -> Path:
-    """The folder for a new search, of a set or of every picture; one that already holds either is left alone."""
-    folder = Path(path)
+@folders.known_before_markers
+def _search_before_markers(folder: Path) -> tuple[str, ...]:
+    """A folder with a search's search.json or pictures.json is a search's, though it has no marker."""
+    for name in (SEARCH_FILE, PICTURES_FILE):
+        try:
+            found = read_json_file(folder / name)
+        except (OSError, KoopsimError):
+            continue
+        asked = found.get("search", found) if isinstance(found, dict) else None
+        if isinstance(asked, dict) and {"run", "space"} <= asked.keys():
+            return SEARCH_FILES
+    return ()
+
+
+def take_folder(folder: Path, overwrite: bool, again: bool = False) -> None:
+    """Make room for a new search in a held folder; one that already holds a search is left alone.
+
+    `overwrite` is the user's word; `again` lets go of an older search of ours and of nothing else. Folders inside that
+    are not ours stop it, whatever was said: nobody else's are entered or removed.
+    """
     for mark in (folder / SEARCH_FILE, folder / PICTURES_FILE):
-        if mark.exists() and not overwrite:
+        if mark.exists() and not (overwrite or again):
             raise KoopsimError(
-                f"{path} already holds a search: go on with 'koopsim tune --resume {path}', "
+                f"{folder} already holds a search: go on with 'koopsim tune --resume {folder}', "
                 "or add --overwrite to start again."
             )
-        mark.unlink(missing_ok=True)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise KoopsimError(f"Cannot make the folder {path}: {error.strerror}.") from error
-    return folder
+    inner = [folder / CONFIRM_FOLDER, *(path for path in sorted(folder.glob("best*")) if _is_best(path.name))]
+    for path in inner:
+        if not (folders.is_ours(path) or folders.is_free(path)):
+            raise KoopsimError(f"{path} is not of a search of koopsim; move it away, or give another --out.")
+    folders.claim(folder, "search", SEARCH_FILES, overwrite)
+    folders.remove_inside(folder, RAY_FOLDER)
+    for stale in SEARCH_FILES:
+        (folder / stale).unlink(missing_ok=True)
+    for path in filter(folders.is_ours, inner):  # of the search before this one, even where it found the same
+        with folders.held(path):
+            folders.claim(path, "old", ())
+            (path / (SEARCH_FILE if path.name == CONFIRM_FOLDER else "config.json")).unlink(missing_ok=True)
+    folders.note(folder, replacing=None)
+
+
+def _is_best(name: str) -> bool:
+    return name == "best" or (name.startswith("best-") and name[5:].isdigit())
 
 
 class SearchDirectory:
@@ -100,22 +133,17 @@ class SearchDirectory:
         self.trials_file = self.path / "trials.csv"
         self.result_file = self.path / "result.json"
         self.reports_file = self.path / "reports.jsonl"
-        self.ray_folder = self.path / "ray"
+        self.ray_folder = self.path / RAY_FOLDER
         self.confirm_folder = self.path / CONFIRM_FOLDER
 
     @classmethod
-    def create(cls, path: Path | str, search: Search, overwrite: bool = False) -> SearchDirectory:
-        """A new folder; one that already holds a search is left alone unless told otherwise."""
-        directory = cls(take_folder(path, overwrite))
-        for stale in (directory.result_file, directory.state_file, directory.trials_file):
-            stale.unlink(missing_ok=True)
-        directory.reports_file.unlink(missing_ok=True)
-        shutil.rmtree(directory.ray_folder, ignore_errors=True)
-        (directory.confirm_folder / SEARCH_FILE).unlink(missing_ok=True)  # of the search before this one,
-        for trained in directory.path.glob("best*/config.json"):  # as are these, even where it found the same
-            trained.unlink()
-        write_json(directory.path / "env.json", environment())
-        write_json(directory.search_file, search_to_dict(search))
+    def create(cls, path: Path | str, search: Search, overwrite: bool = False, again: bool = False) -> SearchDirectory:
+        """A new folder; one that already holds a search is left alone unless told otherwise (`take_folder`)."""
+        directory = cls(path)
+        with folders.held(path) as folder:
+            take_folder(folder, overwrite, again)
+            write_json(directory.path / "env.json", environment())
+            write_json(directory.search_file, search_to_dict(search))
         return directory
 
     def read(self) -> Search:
@@ -138,7 +166,7 @@ class SearchDirectory:
 
     def best_folder(self, number: int) -> Path:
         """The run directory of the best trial's retraining, the first, the second, ..."""
-        return self.path / ("best" if number == 0 else f"best-{number + 1}")
+        return folders.inside(self.path, "best" if number == 0 else f"best-{number + 1}")
 
     def read_result(self) -> dict[str, Any]:
         return read_json(self.result_file)

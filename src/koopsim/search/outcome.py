@@ -99,5 +99,5 @@ def _retrained(
     if begun and folder.result_file.exists():
         return folder.read_result()
     if not begun:
-        folder = RunDirectory.create(folder.path, run, search.name, overwrite=True)
+        folder = RunDirectory.create(folder.path, run, search.name, again=True)
     return train(run, folder, search.name, device, begun, capture, listen, task)

@@ -17,10 +17,14 @@ import numpy as np
 
 from koopsim.config import to_dict
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
 from koopsim.kinds import task_kind
 from koopsim.runs import RunDirectory, environment, read_json, write_json
 from koopsim.search.directory import (
+    CONFIRM_FOLDER,
     PICTURES_FILE,
+    RAY_FOLDER,
+    SEARCH_FILES,
     Search,
     SearchDirectory,
     search_from_dict,
@@ -43,20 +47,24 @@ class PictureSearches:
         """A new folder; one that already holds such a search is left alone unless told otherwise."""
         if not task_kind(search.base.task).many:
             raise KoopsimError(f"{search.name} is not about pictures; a search per picture needs image regression.")
-        folder = cls(take_folder(path, overwrite))
-        folder.result_file.unlink(missing_ok=True)
-        for name in names:
-            SearchDirectory(folder.path / name).search_file.unlink(missing_ok=True)  # of a search before this one
-        write_json(folder.file, {"search": search_to_dict(search), "pictures": names})
+        _check_names(names, "the pictures")
+        folder = cls(path)
+        with folders.held(path):
+            take_folder(folder.path, overwrite)
+            for name in names:
+                inner = folders.inside(folder.path, name, "A picture")
+                if folders.is_ours(inner):
+                    SearchDirectory(inner).search_file.unlink(missing_ok=True)  # of a search before this one
+            write_json(folder.file, {"search": search_to_dict(search), "pictures": names})
         return folder
 
     def read(self) -> tuple[Search, list[str]]:
         """What was asked, and the names of the pictures."""
         data = read_json(self.file)
-        try:
-            return search_from_dict(data["search"], self.file), [str(name) for name in data["pictures"]]
-        except (KeyError, TypeError) as error:
-            raise KoopsimError(f"{self.file} is not a search per picture: {error!r}.") from error
+        if not isinstance(data, dict) or "search" not in data or not isinstance(data.get("pictures"), list):
+            raise KoopsimError(f"{self.file} is not a search per picture: it needs a search and pictures.")
+        _check_names(data["pictures"], str(self.file))
+        return search_from_dict(data["search"], self.file), data["pictures"]
 
     def parts(self) -> list[tuple[Search, SearchDirectory, bool]]:
         """(search, folder, whether it was begun) of each picture that is not done yet."""
@@ -64,7 +72,7 @@ class PictureSearches:
         found = []
         for name in names:
             own = replace(search, base=replace(search.base, task=replace(search.base.task, only=name)))
-            directory = SearchDirectory(self.path / name)
+            directory = SearchDirectory(folders.inside(self.path, name, "A picture"))
             begun = directory.search_file.exists() and directory.read() == own
             if not (begun and directory.result_file.exists()):
                 found.append((own, directory, begun))
@@ -73,7 +81,8 @@ class PictureSearches:
     def gather(self) -> dict[str, Any]:
         """The result over all pictures, from their searches and the networks trained again; written, and given."""
         search, names = self.read()
-        searches = {name: SearchDirectory(self.path / name).read_result() for name in names}
+        inner = {name: SearchDirectory(folders.inside(self.path, name, "A picture")) for name in names}
+        searches = {name: directory.read_result() for name, directory in inner.items()}
         result: dict[str, Any] = {
             "name": search.name,
             "run": to_dict(search.base),
@@ -84,7 +93,7 @@ class PictureSearches:
             "environment": environment(),
         }
         if all("test" in found for found in searches.values()):
-            runs = [RunDirectory(SearchDirectory(self.path / name).best_folder(0)).read_result() for name in names]
+            runs = [RunDirectory(inner[name].best_folder(0)).read_result() for name in names]
             result |= {
                 "test": figures_of({name: found["test"]["psnr"] for name, found in searches.items()}),
                 "parameters": [run["parameters"] for run in runs],
@@ -94,6 +103,15 @@ class PictureSearches:
             }
         write_json(self.result_file, result)
         return result
+
+
+def _check_names(names: list[Any], where: str) -> None:
+    """Each picture has a folder of its own inside the search's: no two the same, none anywhere else."""
+    taken = {*SEARCH_FILES, folders.MARKER, RAY_FOLDER, CONFIRM_FOLDER, "best"}
+    for name in names:
+        if folders.plain_name(name, f"A picture of {where}") in taken:
+            raise KoopsimError(f"A picture of {where} is called {name!r}, which a search needs for itself; rename it.")
+        taken.add(name)
 
 
 def _mean_lines(curves: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:

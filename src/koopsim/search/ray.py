@@ -14,18 +14,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import json
 import logging
 import os
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
-from koopsim.runs import named
-from koopsim.search.directory import Search, SearchDirectory
+from koopsim.files import folders
+from koopsim.files.json import json_text, read_lines
+from koopsim.files.writing import append_line
+from koopsim.search.directory import RAY_FOLDER, Search, SearchDirectory
 from koopsim.search.ray_worker import NO_ROOM, payload_of, train_trial
 from koopsim.search.results import trials_csv
 from koopsim.search.space import with_values
@@ -88,7 +88,7 @@ class RaySearch:
 
     def run(self) -> list[Trial]:
         """Go on to the end; Ctrl-C saves and raises `Stopped`."""
-        storage = self.directory.ray_folder.resolve()
+        storage = folders.make_inside(self.directory.path, RAY_FOLDER).resolve()
         if not all(t.over for t in self.trials):
             with contextlib.redirect_stdout(io.StringIO()):  # Ray talks there; ours is for results
                 self._start_ray()
@@ -100,7 +100,7 @@ class RaySearch:
                     if full is None:
                         raise
                     if full.errno in NO_ROOM:
-                        shutil.rmtree(storage, ignore_errors=True)
+                        folders.remove_inside(self.directory.path, RAY_FOLDER)
                     raise full from error
                 finally:
                     _listener.clear()
@@ -176,10 +176,7 @@ class RaySearch:
             return
         report = {"seconds": self.elapsed, **report}
         try:
-            with named(self.reports_file), self.reports_file.open("a") as file:
-                file.write(json.dumps(report) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+            append_line(self.reports_file, json_text(report, str(self.reports_file), indent=None))
         except OSError as error:
             self.full = error
             raise
@@ -233,9 +230,16 @@ def _full(error: BaseException | None, storage: Path) -> OSError | None:
 
 def read_reports(path: Path) -> list[dict[str, Any]]:
     """The lines of reports.jsonl; a last one cut short by a crash is left out."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().split("\n")[:-1] if line]
+    return read_lines(path, _problem_of_report)
+
+
+def _problem_of_report(report: dict[str, Any]) -> str | None:
+    whole = [key for key in ("index", "t") if key in report and (type(report[key]) is not int or report[key] < 0)]
+    if whole or "index" not in report:
+        return f"its {(whole or ['index'])[0]} is no whole number"
+    if type(report.get("seconds")) not in (int, float):
+        return "its seconds are no number"
+    return None if "t" in report or "ended" in report else "it tells neither of an epoch nor of an end"
 
 
 def _with_bandwidth(trial: Trial, bandwidth: float | None) -> Any:

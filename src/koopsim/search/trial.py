@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from koopsim.config import Run
+from koopsim.files.tensors import require_match
 from koopsim.kinds import model_kind, task_kind
 from koopsim.search.bandwidth import with_median_bandwidth
 from koopsim.search.space import is_median, trial_run
@@ -193,5 +194,7 @@ def finite_mean(losses: Tensor) -> float:
 
 def put(own: dict[str, Tensor], state: dict[str, Tensor]) -> None:
     """Copy `state` into the tensors of the same names."""
+    theirs = {name: t for name, t in state.items() if name in own}
+    require_match(own, theirs, "The saved state", "state of another search")
     for name, tensor in own.items():
         tensor.copy_(state[name])

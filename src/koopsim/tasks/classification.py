@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from koopsim import datasets
 from koopsim.config import ClassificationConfig, Recipe, Run
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
 from koopsim.kinds import Preset, Scale, TaskKind, model_kind, register
 from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.registry import DATASETS
@@ -154,7 +155,9 @@ class ClassificationKind(TaskKind):
         task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data)
         batch = min(run.recipe.batch_size, max(8, len(images.train[0]) // 20))
         recipe = replace(run.recipe, batch_size=batch)
-        return f"{images.name}/{name.split('/')[1]}", replace(run, model=model, task=task, recipe=recipe)
+        here = Path(data).resolve().name.removesuffix(".npz")  # not the whole path: nothing is written beside the data
+        own = folders.plain_name(here, "The data")
+        return f"{own}/{name.split('/')[1]}", replace(run, model=model, task=task, recipe=recipe)
 
     def data_sets(self, config: ClassificationConfig) -> set[str]:
         return {config.dataset} if config.dataset in DATASETS else set()

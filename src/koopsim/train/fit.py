@@ -148,9 +148,12 @@ def _run(
     while step < steps and done < 1:
         chunk = min(chunk, steps - step)
         ends = min(1.0, done + (done / step * chunk if step else 0.0))  # where this chunk will have come to
-        fractions = torch.linspace(done, ends, chunk, device=rates.device)
+        if settings.seconds is None:  # by steps alone, whatever the chunks: the same seed, the same bits
+            fractions = torch.arange(step, step + chunk, device=rates.device, dtype=torch.float64) / steps
+        else:
+            fractions = torch.linspace(done, ends, chunk, device=rates.device)
         factors = (1 + torch.cos(math.pi * fractions)) / 2
-        population.schedules[0, step : step + chunk, 0] = rates[step : step + chunk] * factors
+        population.schedules[0, step : step + chunk, 0] = rates[step : step + chunk] * factors.to(rates.dtype)
         mark = time.perf_counter()
         population.run(chunk)
         losses = population.losses[0, step : step + chunk].double().cpu()  # waits for the device

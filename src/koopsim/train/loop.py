@@ -25,6 +25,7 @@ from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.runs import RunDirectory, write_json
 from koopsim.tasks import Task, build_task
+from koopsim.tasks.fingerprint import fingerprint_of
 from koopsim.train.state import Position, load_checkpoint, load_model, save_checkpoint
 from koopsim.train.step import Trainer
 
@@ -91,11 +92,26 @@ def train(
     task: Task | None = None,
 ) -> dict[str, Any]:
     """Train `run` in `directory` and return its result; `listen` hears of progress and of each epoch."""
-    if task_kind(run.task).many:
-        from koopsim.train.picture_runs import train_pictures
+    with directory.held():
+        if task_kind(run.task).many:
+            from koopsim.train.picture_runs import train_pictures
 
-        return train_pictures(run, directory, name, device, resume, capture, listen)
+            return train_pictures(run, directory, name, device, resume, capture, listen)
+        return _train(run, directory, name, device, resume, capture, listen, task)
+
+
+def _train(
+    run: Run,
+    directory: RunDirectory,
+    name: str,
+    device: torch.device,
+    resume: bool,
+    capture: bool | None,
+    listen: Listener,
+    task: Task | None,
+) -> dict[str, Any]:
     task, trainer = prepare(run, device, capture, task=task)
+    directory.check_data(fingerprint_of(task), note=True)
     position = Position()
     if resume and directory.checkpoint_file.exists():
         position = load_checkpoint(directory.checkpoint_file, trainer)

@@ -5,7 +5,6 @@
 Drawing goes band by band, so that memory does not grow with the picture.
 """
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,16 +12,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import nn
 
 from koopsim.config import SIMConfig, from_dict, to_dict
 from koopsim.errors import KoopsimError
+from koopsim.files.tensors import read_tensors, require_match, write_tensors
 from koopsim.models import build
 from koopsim.nn.folded import folded
 from koopsim.pictures.read import to_pixels
-from koopsim.runs import write_atomically
 
 BAND_PIXELS = 16_384
 HEADER = "koopsim.picture"
@@ -38,6 +35,13 @@ class PictureInfo:
     channels: int
     bits: int
 
+    def __post_init__(self) -> None:
+        for name, most in (("width", 2**31 - 1), ("height", 2**31 - 1), ("channels", 4)):
+            if not 1 <= getattr(self, name) <= most:
+                raise KoopsimError(f"The picture's {name} is {getattr(self, name)}; it lies between 1 and {most}.")
+        if self.bits not in (8, 16):
+            raise KoopsimError(f"The picture has {self.bits} bits; expected 8 or 16.")
+
     @property
     def side(self) -> int:
         """The longer side: the unit of the coordinates."""
@@ -50,10 +54,7 @@ def save_network(path: Path, model: nn.Module, config: SIMConfig, info: PictureI
     tensors = {name: t.detach().cpu().to(dtype).contiguous() for name, t in model.state_dict().items()}
     if half and not all(bool(t.isfinite().all()) for t in tensors.values()):
         raise KoopsimError("A weight is too large for float16; write the network in float32 (leave --float16 out).")
-    header = json.dumps({"model": to_dict(config), "picture": asdict(info)})
-    data = save(tensors, metadata={HEADER: header})
-    write_atomically(path, data)
-    return len(data)
+    return write_tensors(path, tensors, {HEADER: {"model": to_dict(config), "picture": asdict(info)}})
 
 
 def load_network(path: Path | str, device: torch.device | str = "cpu") -> tuple[nn.Module, PictureInfo]:
@@ -62,17 +63,19 @@ def load_network(path: Path | str, device: torch.device | str = "cpu") -> tuple[
     if path.is_dir():
         path = path / "network.safetensors"
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[HEADER])
-            tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-        model = build(from_dict(SIMConfig, header["model"], f"{path}: model"))
-        info = from_dict(PictureInfo, header["picture"], f"{path}: picture")
-        model.load_state_dict(tensors)
+        tensors, header = read_tensors(path, "network of 'koopsim fit'")
     except FileNotFoundError:
         raise KoopsimError(f"There is no network {path}; 'koopsim fit PICTURE' makes one.") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-        first = (str(error).splitlines() or [""])[0]
-        raise KoopsimError(f"{path} is not a whole network of 'koopsim fit' ({first}). It cannot be used.") from error
+    said = header.get(HEADER)
+    if not isinstance(said, dict) or not {"model", "picture"} <= said.keys():
+        raise KoopsimError(f"{path} is not a whole network of 'koopsim fit' (it does not say what it is a picture of).")
+    info = from_dict(PictureInfo, said["picture"], f"{path}: picture")
+    config = from_dict(SIMConfig, said["model"], f"{path}: model")
+    if config.outputs != info.channels:
+        raise KoopsimError(f"{path} has {config.outputs} outputs for a picture of {info.channels} channels.")
+    model = build(config)
+    require_match(model.state_dict(), tensors, path, "network of another model")
+    model.load_state_dict({name: t.float() for name, t in tensors.items()})
     return model.to(device).eval(), info
 
 

@@ -6,15 +6,12 @@ A set too large for the device is cut into groups that train one after the other
 on the way, so a run that was stopped goes on from its checkpoint to the same numbers.
 """
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from koopsim.config import (
@@ -23,8 +20,10 @@ from koopsim.config import (
     to_dict,
 )
 from koopsim.errors import KoopsimError
+from koopsim.files.tensors import read_tensors, require_match, write_tensors
 from koopsim.nn import count_parameters
-from koopsim.runs import RunDirectory, write_atomically, write_json
+from koopsim.runs import RunDirectory, write_json
+from koopsim.tasks.fingerprint import fingerprint_of
 from koopsim.tasks.image_regression import ImageRegression, psnr_of
 from koopsim.train.pictures import Member, build_member, bytes_of, population_of
 from koopsim.train.population import Population, groups
@@ -43,6 +42,7 @@ def train_pictures(
 ) -> dict[str, Any]:
     """Train a network for each picture of the run's task, in `directory`, and return the result."""
     trainer = _Pictures(run, directory, device, device.type == "cuda" if capture is None else capture)
+    directory.check_data(fingerprint_of(trainer.task), note=True)
     if resume:
         if directory.checkpoint_file.exists():
             trainer.load()
@@ -167,26 +167,46 @@ class _Pictures:
             state = self.now.state()
             tensors |= {f"group{len(self.done)}.{n}": t.detach().cpu().clone().contiguous() for n, t in state.items()}
         position = {"done": len(self.done), "epoch": self.epoch, "seconds": self.seconds, "groups": len(self.groups)}
-        write_atomically(self.directory.checkpoint_file, save(tensors, metadata={"pictures": json.dumps(position)}))
+        write_tensors(self.directory.checkpoint_file, tensors, {"pictures": position})
 
     def load(self) -> None:
         path = self.directory.checkpoint_file
         try:
-            with safe_open(path, framework="pt") as file:
-                position = json.loads((file.metadata() or {})["pictures"])
-                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-            done, self.epoch, self.seconds = position["done"], position["epoch"], position["seconds"]
-            count = position["groups"]
+            tensors, header = read_tensors(path, "koopsim checkpoint")
         except FileNotFoundError:
             raise KoopsimError(f"There is no checkpoint {path}: the run never reached one; start it again.") from None
-        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-            raise KoopsimError(f"{path} is not a whole koopsim checkpoint ({error}). It cannot be used.") from error
         total = len(self.members)
+        done, count = self._take_position(header.get("pictures"), total)
         self.groups = [range(total * i // count, total * (i + 1) // count) for i in range(count)]  # as it was begun
         states = [
             {k.split(".", 1)[1]: t for k, t in tensors.items() if k.startswith(f"group{g}.")} for g in range(done + 1)
         ]
+        for group, state in zip(self.groups, states[:done], strict=False):
+            self._check_done(group, state)
         self.done, self.waiting = states[:done], states[done]
+
+    def _take_position(self, said: Any, total: int) -> tuple[int, int]:
+        """(groups done, groups in all) of the header, checked; epoch and seconds are taken from it."""
+        path, found = self.directory.checkpoint_file, said if isinstance(said, dict) else {}
+        most = {"done": total, "epoch": self.run.recipe.epochs, "groups": total}
+        wrong = [k for k in most if type(found.get(k)) is not int or not 0 <= found[k] <= most[k]]
+        seconds = found.get("seconds")
+        if not isinstance(seconds, int | float) or not 0 <= seconds < float("inf"):
+            wrong.append("seconds")
+        if wrong or not found["groups"] or found["done"] > found["groups"]:
+            name = (wrong or ["groups"])[0]
+            raise KoopsimError(f"{path} is not a whole koopsim checkpoint: its header has no good {name!r}.")
+        self.epoch, self.seconds = found["epoch"], float(found["seconds"])
+        return found["done"], found["groups"]
+
+    def _check_done(self, group: range, state: dict[str, Tensor]) -> None:
+        """The weights of a finished group have the shapes of its networks."""
+        model = build_member(self.members[group[0]], self.run.precision)
+        flat = nn.utils.parameters_to_vector(model.parameters()).expand(len(group), -1)
+        own = {"averaged" if self.run.recipe.average else "flat": flat}
+        own |= {f"buffer.{n}": b.expand(len(group), *b.shape) for n, b in model.named_buffers()}
+        theirs = {n: t for n, t in state.items() if n in own}
+        require_match(own, theirs, self.directory.checkpoint_file, "checkpoint of another run")
 
     def result(self, name: str) -> dict[str, Any]:
         models = list(self.models())
@@ -214,10 +234,6 @@ def _lasting(name: str) -> bool:
 @torch.no_grad()
 def _put(population: Population, state: dict[str, Tensor]) -> None:
     own = population.state()
-    wrong = sorted(own.keys() ^ state.keys()) or sorted(n for n in own if own[n].shape != state[n].shape)
-    if wrong:
-        raise KoopsimError(
-            f"The checkpoint is of another run: {wrong[0]!r} does not match. Start again with --overwrite."
-        )
+    require_match(own, state, "The checkpoint", "checkpoint of another run")
     for key, tensor in own.items():
         tensor.copy_(state[key])

@@ -4,18 +4,16 @@ A checkpoint is a single safetensors file with a JSON header: it is replaced who
 anyone's checkpoint never executes code.
 """
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
 from koopsim.errors import KoopsimError
-from koopsim.runs import write_atomically
+from koopsim.files.tensors import read_tensors, require_match, write_tensors
 from koopsim.train.step import Trainer
 
 
@@ -39,13 +37,18 @@ def save_checkpoint(path: Path, trainer: Trainer, position: Position) -> None:
     tensors["random.cpu"] = torch.get_rng_state()
     if trainer.device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(trainer.device)
-    plain = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_atomically(path, save(plain, metadata={"position": json.dumps(asdict(position))}))
+    write_tensors(path, tensors, {"position": asdict(position)})
 
 
 def load_checkpoint(path: Path, trainer: Trainer) -> Position:
     """Bring `trainer` to the state in the file; a broken or foreign file is refused before anything changes."""
     tensors, position = _read(path)
+    if position.step >= max(1, trainer.steps_per_epoch) or position.epoch * trainer.steps_per_epoch > trainer.steps:
+        raise KoopsimError(f"{path} is at epoch {position.epoch}, step {position.step}, which this run never reaches.")
+    own = {"adam.mean": trainer.adam.mean, "adam.square": trainer.adam.square, "epoch.losses": trainer.losses}
+    own |= {f"averaged.{name}": t for name, t in trainer.averaged.items()}
+    own["random.cpu"] = torch.get_rng_state()
+    require_match(own, {n: t for n, t in tensors.items() if n in own}, path, "checkpoint of another run")
     load_weights(trainer.model, tensors, path)
     with torch.no_grad():
         trainer.adam.mean.copy_(tensors["adam.mean"])
@@ -79,31 +82,33 @@ def keep_model_only(path: Path) -> None:
     results = {n.removeprefix("result."): t for n, t in tensors.items() if n.startswith("result.")}
     models = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
     kept = {f"model.{name}": t for name, t in (results or models).items()}
-    write_atomically(path, save(kept, metadata={"position": json.dumps(asdict(position))}))
+    write_tensors(path, kept, {"position": asdict(position)})
 
 
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    own = {f"model.{name}": t for name, t in model.state_dict().items()}
-    theirs = {name: t for name, t in tensors.items() if name.startswith("model.")}
-    wrong = sorted(own.keys() ^ theirs.keys()) or sorted(n for n in own if own[n].shape != theirs[n].shape)
-    if wrong:
-        raise KoopsimError(
-            f"{path} is a checkpoint of another model: {len(wrong)} of {len(own)} tensors do not match, "
-            f"the first is {wrong[0].removeprefix('model.')!r}. Load it with the configuration it was trained with."
-        )
-    model.load_state_dict({name.removeprefix("model."): t for name, t in theirs.items()})
+    theirs = {n.removeprefix("model."): t for n, t in tensors.items() if n.startswith("model.")}
+    require_match(model.state_dict(), theirs, path, "checkpoint of another model")
+    model.load_state_dict(theirs)
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], Position]:
     try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        position = Position(**json.loads(header["position"]))
+        tensors, header = read_tensors(path, "koopsim checkpoint")
     except FileNotFoundError:
         raise KoopsimError(f"There is no checkpoint {path}: the run never reached one; start it again.") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise KoopsimError(f"{path} is not a whole koopsim checkpoint ({error}). It cannot be used.") from error
-    if not math.isfinite(position.seconds):
-        raise KoopsimError(f"{path} has a broken header.")
-    return tensors, position
+    return tensors, position_of(header.get("position"), path)
+
+
+def position_of(said: Any, path: Path) -> Position:
+    """The header's position: two whole numbers and a time, none of them negative."""
+    found = said if isinstance(said, dict) else {}
+    wrong = [k for k in ("epoch", "step") if type(found.get(k)) is not int or not 0 <= found[k] < 2**53]
+    seconds = found.get("seconds")
+    if not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        wrong.append("seconds")
+    if wrong or found.keys() != {"epoch", "step", "seconds"}:
+        raise KoopsimError(
+            f"{path} is not a whole koopsim checkpoint: its header's position has no good "
+            f"{(wrong or ['entries'])[0]!r}. It cannot be used."
+        )
+    return Position(found["epoch"], found["step"], float(found["seconds"]))

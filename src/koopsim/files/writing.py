@@ -1,0 +1,130 @@
+"""A file is written whole or not at all: into a temporary file beside it, then renamed into its place.
+
+Temporary files are called .NAME.xxxxxxxx.koopsim-part and are locked while they are written, so that those of a
+process that was killed can be told from those of one that is at work, and swept away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from koopsim.errors import KoopsimError
+from koopsim.files.json import json_text
+
+PART = ".koopsim-part"
+
+
+@contextlib.contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An error of the system about this file says so: a full disk by itself names nothing."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into, which takes the place of `path` when all went well.
+
+    What is there may be a plain file or a link, which is replaced itself; never a device, a pipe or a folder.
+    """
+    refuse_special(path)
+    with named(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=PART)
+    try:
+        with named(path), os.fdopen(handle, "wb") as file:
+            try_lock(handle)
+            yield file
+            file.flush()
+            os.fsync(handle)
+            if sys.platform != "win32":
+                os.fchmod(handle, 0o644)
+                os.replace(temporary, path)
+        if sys.platform == "win32":
+            os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write `data` to `path` so that a reader sees the old file or the new one, never a part."""
+    with whole_file(path) as file:
+        file.write(data)
+
+
+def write_figure(path: Path, figure: Any, **options: Any) -> None:
+    """Draw a matplotlib figure into `path`, atomically; what it is drawn as is the path's suffix."""
+    file = io.BytesIO()
+    figure.savefig(file, format=path.suffix.removeprefix("."), **({"dpi": 150} | options))
+    write_atomically(path, file.getvalue())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, atomically; NaN and infinity are refused by name."""
+    write_atomically(path, (json_text(value, str(path)) + "\n").encode())
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line to a plain file of ours, and see it to the disk; a link is not followed."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    refuse_special(path)
+    with named(path), os.fdopen(os.open(path, flags, 0o644), "ab") as file:
+        file.write(line.encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def refuse_special(path: Path) -> None:
+    """A device, pipe, socket or folder is never replaced by a file."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device, a pipe or a socket"
+        raise KoopsimError(f"{path} is {kind} and will not be replaced by a file; give another name.")
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files that a killed process left in `folder`; one that is being written is left alone."""
+    with contextlib.suppress(OSError):
+        for part in folder.glob(f".*{PART}"):
+            if part.is_symlink() or not part.is_file():
+                continue
+            with contextlib.suppress(OSError), part.open("rb") as file:
+                if try_lock(file.fileno()):
+                    part.unlink()
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def try_lock(handle: int) -> bool:
+        """Whether the open file is now locked for this process alone; closing it lets go."""
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def try_lock(handle: int) -> bool:
+        """Whether the open file is now locked for this process alone; closing it lets go."""
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system without locks: better unlocked than unused
+            return True
+        return True
