@@ -83,7 +83,7 @@ DATASETS: Registry[Any] = Registry("data set", "datasets")
 SOLVERS: Registry[Any] = Registry("solver", "implicit")
 
 _opened: set[str] = set()  # rooms, and "plugins" once those that are installed are in
-_named: list[str] = []
+_named: dict[str, str] = {}  # plugins that were loaded by name, and the folder they were named in
 
 
 def open_rooms(*rooms: str) -> None:
@@ -111,11 +111,14 @@ def open_rooms(*rooms: str) -> None:
                 )
 
 
-def load_plugin(module: str) -> None:
-    """Import a module that registers models, tasks, lifts, solvers or data sets; a file in this folder will do."""
+def load_plugin(module: str, folder: Path | str | None = None) -> None:
+    """Import a module that registers models, tasks, lifts, solvers or data sets.
+
+    It is looked for in `folder`, which is this one unless told, and where Python looks.
+    """
     if module in _named:
         return
-    here = str(Path.cwd())
+    here = str(Path.cwd() if folder is None else folder)
     sys.path.insert(0, here)
     try:
         import_module(module)
@@ -130,12 +133,12 @@ def load_plugin(module: str) -> None:
         raise KoopsimError(f"The plugin {module!r} cannot be loaded: {type(error).__name__}: {error}") from error
     finally:
         sys.path.remove(here)
-    _named.append(module)
+    _named[module] = here
 
 
-def named_plugins() -> tuple[str, ...]:
-    """The plugins that were loaded by name, for processes that have to load them too."""
-    return tuple(_named)
+def named_plugins() -> dict[str, str]:
+    """The plugins that were loaded by name, each with its folder: other processes have to load them too."""
+    return dict(_named)
 
 
 def plugin_hint() -> str:

@@ -22,19 +22,22 @@ def other_tables(results: Sequence[Result]) -> dict[str, Table]:
 
 
 def _table(kind: TaskKind, runs: Sequence[Result]) -> Table:
-    """One row for each data and model: the shown figures over seeds, and what is published."""
+    """One row for each data and model: the shown figures over seeds, and what is published, where anything is."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for run in sorted(runs, key=lambda r: (place_of(r), rank_of(r["name"]), r["name"])):
         groups.setdefault((place_of(run), run["name"]), []).append(run)
+    known = any(kind.published(name) is not None for _, name in groups)
     rows = [
         [
             place, title_of(name), _parameters(group[0]), *(_figure(kind, key, group) for key in kind.shown),
-            str(kind.published(name) or "-"), "/".join(sorted({str(r["run"]["recipe"]["epochs"]) for r in group})),
+            *([str(kind.published(name) or "-")] if known else []),
+            "/".join(sorted({str(r["run"]["recipe"]["epochs"]) for r in group})),
             f"{seconds_an_epoch(group):.2f}",
         ]
         for (place, name), group in groups.items()
     ]  # fmt: skip
-    head = ["data", "model", "params", *(key.replace("_", " ") for key in kind.shown), "published", "epochs", "s/epoch"]
+    figures = [key.replace("_", " ") for key in kind.shown]
+    head = ["data", "model", "params", *figures, *(["published"] if known else []), "epochs", "s/epoch"]
     note = "Mean and standard deviation over n seeds, on the test split. Seconds: of the fastest seed."
     return Table(kind.title, head, rows, note, words=2)
 
