@@ -4,16 +4,18 @@ import ast
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+import torch
 
 from koopsim import registry
-from koopsim.config import LiftConfig, ModelConfig, Run, TaskConfig, from_dict, to_dict
+from koopsim.config import LiftConfig, ModelConfig, Run, SIMConfig, SolverConfig, TaskConfig, from_dict, to_dict
 from koopsim.errors import KoopsimError
-from koopsim.kinds import ModelKind, lift_kind, model_kind, register, task_kind
+from koopsim.kinds import LiftKind, ModelKind, lift_kind, model_kind, register, task_kind
+from koopsim.models import build
 from koopsim.presets import PRESETS, run_of
 from koopsim.registry import DATASETS, LIFTS, MODELS, SOLVERS, TASKS, Registry, load_plugin
 
@@ -104,6 +106,59 @@ def test_a_configuration_of_a_name_that_is_taken_is_refused():
         @dataclass(frozen=True)
         class SIMConfig(ModelConfig):
             pass
+
+
+@pytest.fixture
+def guest(monkeypatch):
+    """What registers during the test is gone after it."""
+    for known in (MODELS, TASKS, LIFTS, DATASETS, SOLVERS):
+        list(known)  # all that is built in is there before
+        monkeypatch.setattr(known, "_entries", dict(known._entries))
+    for base in (ModelConfig, TaskConfig, LiftConfig):
+        monkeypatch.setattr(base, "kinds", dict(base.kinds))
+
+
+def test_a_lift_of_ones_own(guest):
+    @dataclass(frozen=True)
+    class WaveConfig(LiftConfig):
+        inputs: int = 3
+
+    @register
+    class WaveKind(LiftKind):
+        config = WaveConfig
+
+        def build(self, config, dim):
+            return torch.nn.Sequential(torch.nn.Linear(config.inputs, dim), torch.nn.Tanh())
+
+        def example(self, config, batch, length, random):
+            return torch.randn(batch, config.inputs, generator=random), {0: "batch"}
+
+    sim = SIMConfig(WaveConfig(5), lift_dim=8, hidden=4, outputs=2)
+    assert from_dict(ModelConfig, json.loads(json.dumps(to_dict(sim)))) == sim
+    x, axes = model_kind(sim).example(sim, 6, 1, torch.Generator().manual_seed(0))
+    assert axes == {0: "batch"}
+    assert build(sim)(x).shape == (6, 2)
+    with pytest.raises(KoopsimError, match="WaveConfig does not look at images"):
+        model_kind(sim).for_images(sim, (1, 8, 8), 10)
+
+
+def test_a_solver_of_ones_own(guest):
+    from koopsim.implicit import picard
+
+    calls = []
+
+    @SOLVERS.register
+    def counted(f, z0, max_steps, tol, **options):
+        calls.append(max_steps)
+        return picard(f, z0, max_steps=max_steps, tol=tol)
+
+    deq = replace(run_of("copy/deq").model, forward=SolverConfig(method="counted", max_steps=7))
+    assert from_dict(ModelConfig, to_dict(deq)) == deq
+    with pytest.warns(UserWarning, match="7 steps of counted"):
+        build(deq)(torch.zeros(1, 4, dtype=torch.uint8))
+    assert calls == [7]
+    with pytest.raises(KoopsimError, match="Did you mean 'counted'"):
+        SolverConfig(method="countde")
 
 
 def test_only_kinds_are_registered():
