@@ -2,7 +2,9 @@
 
 from .almost_invariant import AlmostInvariantSets
 from .analysis import analyze
-from .dictionary import Lift, Monomials, Nystrom, Observables, RandomFourier
+from .continuous import ModeTable
+from .delays import Delays
+from .dictionary import Identity, Lift, Monomials, Nystrom, Observables, RandomFourier
 from .edmd import EDMD
 from .invariant_density import InvariantDensity, invariant_density
 from .markov import MarkovChain, markov_chain
@@ -13,10 +15,13 @@ from .verdict import JordanBlock, Projector, Rotation, Verdict
 __all__ = [
     "EDMD",
     "AlmostInvariantSets",
+    "Delays",
+    "Identity",
     "InvariantDensity",
     "JordanBlock",
     "Lift",
     "MarkovChain",
+    "ModeTable",
     "Monomials",
     "Nystrom",
     "Observables",

@@ -2,6 +2,7 @@
 
     phi: R^d -> R^N,     phi(f(z)) = A phi(z)  approximately                 paper, section 2.2
 
+    Identity       z itself: dynamic mode decomposition (DMD)
     Monomials      z^a for all |a| <= degree
     RandomFourier  (sin(w_j.z), cos(w_j.z)) / sqrt(M/2), w_j ~ N(0, 1/b^2 I)     psi of the paper
     Nystrom        k(z, c_i) K^{-1/2}: a Gaussian kernel seen from a few centres
@@ -10,12 +11,14 @@
 
 All are scikit-learn transformers: `fit` draws what is random or depends on the data, `transform` lifts.
 Anything else with these two methods will do (sklearn's PolynomialFeatures, a Pipeline), or a plain function.
+`Delays` (delays.py) sees the past too; `LearnedDictionary` (learned.py) is trained on the pairs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations_with_replacement
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,24 @@ from scipy.spatial.distance import cdist, pdist
 from sklearn.base import BaseEstimator, TransformerMixin
 
 Array = NDArray[Any]  # float64
+
+
+MOST_BY_DEFAULT = 500  # monomials of degree 2; with more, the states themselves are the default dictionary
+
+
+class Identity(TransformerMixin, BaseEstimator):
+    """phi(z) = z, real or complex: EDMD becomes DMD."""
+
+    def fit(self, Z: Array, y: Any = None) -> Identity:
+        self.state_columns_ = np.arange(Z.shape[1])
+        return self
+
+    def transform(self, Z: Array) -> Array:
+        return Z
+
+    @property
+    def names_(self) -> list[str]:
+        return [f"z{j}" for j in self.state_columns_]
 
 
 class Monomials(TransformerMixin, BaseEstimator):
@@ -42,10 +63,11 @@ class Monomials(TransformerMixin, BaseEstimator):
         self.terms_ = terms if self.constant else terms[1:]
         # each monomial is one of a degree less times one coordinate
         self._recipe = [(i, where[c[:-1]], c[-1]) for i, c in enumerate(terms) if c]
+        self.state_columns_ = np.arange(d) + (1 if self.constant else 0)
         return self
 
     def transform(self, Z: Array) -> Array:
-        out = np.empty((len(self._recipe) + 1, Z.shape[0]))
+        out = np.empty((len(self._recipe) + 1, Z.shape[0]), dtype=np.result_type(Z, np.float64))
         coordinates = np.ascontiguousarray(Z.T)
         out[0] = 1.0
         for i, lower, j in self._recipe:
@@ -118,7 +140,7 @@ class Observables(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, Z: Array) -> Array:
-        out = np.asarray(self.function(Z), dtype=np.float64)
+        out = np.asarray(self.function(Z))
         if out.ndim == 1:
             out = out[:, None]
         if out.ndim != 2 or out.shape[0] != Z.shape[0]:
@@ -162,10 +184,10 @@ class Lift(TransformerMixin, BaseEstimator):
         return True
 
 
-def as_dictionary(dictionary: Any) -> Any:
-    """Monomials of degree 2 for None, transformers as they are, torch modules and functions wrapped."""
+def as_dictionary(dictionary: Any, dims: int) -> Any:
+    """For None monomials of degree 2 or, where these are too many, the states; modules and functions are wrapped."""
     if dictionary is None:
-        return Monomials()
+        return Monomials() if comb(dims + 2, 2) <= MOST_BY_DEFAULT else Identity()
     if hasattr(dictionary, "fit") and hasattr(dictionary, "transform"):
         return dictionary
     if hasattr(dictionary, "state_dict"):

@@ -1,14 +1,16 @@
 """Extended dynamic mode decomposition: a Koopman matrix from trajectories.
 
-    phi(z_{l+1}) = A phi(z_l),     A = argmin sum ||phi(z_{l+1}) - A phi(z_l)||^2        paper, section 2.2
-    (K g)(z, x) = g(f(z, x), x)    with inputs x held fixed                             paper, eq. (4)
+    phi(z_{l+1}) = A phi(z_l) + B u_l,   A, B = argmin sum ||phi(z_{l+1}) - A phi(z_l) - B u_l||^2   paper, section 2.2
+    (K g)(z, x) = g(f(z, x), x)          with inputs x held fixed                                   paper, eq. (4)
 
 Eigenfunctions g_i(z) = phi(z) . v_i grow by lambda_i a step, the state is z = sum_i g_i(z) modes_i, and each
-pair (lambda_i, v_i) has a residual that is small only if it is a true one (`regression.py`).
+pair (lambda_i, v_i) has a residual that is small only if it is a true one (`regression.py`). With the identity for phi
+this is dynamic mode decomposition, with a control u DMDc (Proctor et al. 2016), with `Delays` Hankel-DMD.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +19,24 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from . import continuous, resdmd
 from .analysis import analyze
 from .constant import discount
-from .dictionary import as_dictionary
-from .regression import EPS, IN_SPAN, Solution, Triangle, solve
-from .trajectories import blocks, held_inputs, layout
+from .delays import Delays
+from .dictionary import Identity, Monomials, as_dictionary
+from .factor import Columns
+from .regression import EPS, IN_SPAN, Layout, Settings, Solution, Triangle, solve
+from .snapshots import row_space
+from .trajectories import Block, Stretch, controls, held_inputs, layout, lifted_pairs, lifted_runs, stretches
 from .verdict import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Array = NDArray[Any]  # float64
+    from .continuous import ModeTable
+
+Array = NDArray[Any]  # float64, or complex128 for complex states
+ENTRIES = 2**23  # numbers in a block of lifted samples: 64 MB
 
 
 def _fresh(dictionary: Any) -> Any:
@@ -41,16 +50,22 @@ class EDMD(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     dictionary
-        Monomials, RandomFourier, Nystrom, Observables, Lift, any scikit-learn transformer, a torch module or
-        a function of an (m, d) array. None: monomials of degree 2.
+        Identity, Monomials, RandomFourier, Nystrom, Observables, Lift, Delays, LearnedDictionary, any scikit-learn
+        transformer, a torch module or a function of an (m, d) array. None: monomials of degree 2, or the states
+        themselves where there are more than 30 of them.
     ridge
         Tikhonov damping, relative to observables of unit root mean square and one sample.
     rank
-        Keep at most so many directions of the lifted data (truncated SVD).
+        Keep at most so many directions of the lifted data (truncated SVD; of the states as they are, of other
+        observables in units of their root mean square).
     rtol
         Drop directions whose singular value is below this share of the largest. None: rounding level.
     chunk
-        Samples lifted at a time. None: about four times the number of columns.
+        Samples lifted at a time. None: as many as make 64 MB.
+    dt
+        Time between samples, in the units in which rates and frequencies are wanted.
+    device
+        Where torch does the large products ("cuda"); None: NumPy does.
     """
 
     n_features_in_: int
@@ -62,77 +77,176 @@ class EDMD(TransformerMixin, BaseEstimator):
         rank: int | None = None,
         rtol: float | None = None,
         chunk: int | None = None,
+        dt: float = 1.0,
+        device: str | None = None,
     ):
         self.dictionary = dictionary
         self.ridge = ridge
         self.rank = rank
         self.rtol = rtol
         self.chunk = chunk
+        self.dt = dt
+        self.device = device
 
-    def fit(self, X: Any, y: Any = None, inputs: Any = None) -> EDMD:
+    def fit(self, X: Any, y: Any = None, inputs: Any = None, control: Any = None) -> EDMD:
         """Fit one trajectory (m, d), a list of trajectories, or pairs: a tuple (X, Y), or y with X's shape.
 
-        A `y` of any other width is a target in scikit-learn's sense, and ignored as its conventions ask.
+        A `y` of any other width is a target in scikit-learn's sense, and ignored as its conventions ask. `inputs` are
+        held fixed along a trajectory; `control` has a row for each step (lists of these for lists of trajectories).
         """
-        return self._absorb(X, y, inputs, reset=True)
+        return self._absorb(X, y, inputs, control, stream=False)
 
-    def partial_fit(self, X: Any, y: Any = None, inputs: Any = None) -> EDMD:
+    def partial_fit(self, X: Any, y: Any = None, inputs: Any = None, control: Any = None) -> EDMD:
         """Add more data: memory stays O(N^2). No pair is formed between two calls."""
-        return self._absorb(X, y, inputs, reset=not hasattr(self, "dictionary_"))
+        return self._absorb(X, y, inputs, control, stream=True)
 
-    def _absorb(self, X: Any, y: Any, inputs: Any, reset: bool) -> EDMD:
-        if not self.ridge >= 0:
-            raise ValueError(f"ridge must be >= 0; got {self.ridge}")
-        if self.rank is not None and self.rank < 1:
-            raise ValueError(f"rank must be >= 1; got {self.rank}")
+    def _absorb(self, X: Any, y: Any, inputs: Any, control: Any, stream: bool) -> EDMD:
+        self._check_parameters()
+        reset = not (stream and hasattr(self, "dictionary_"))
         kind, raw = layout(X, y)
         parts: list[Array] = []
         for i, part in enumerate(raw):
             if kind == "many" and np.ndim(part) == 2 and np.shape(part)[0] < 2:
                 raise ValueError(f"trajectory {i} has {np.shape(part)[0]} sample(s); a pair needs at least 2")
-            first = reset and i == 0
-            least = 1 if kind == "pairs" else 2
-            parts.append(validate_data(self, part, reset=first, dtype=np.float64, ensure_min_samples=least))  # type: ignore[arg-type]
-        held = held_inputs(inputs, kind, parts)
-        width = 0 if held[0] is None else held[0].shape[1]
+            parts.append(self._numbers(part, reset and i == 0, 1 if kind == "pairs" else 2))
+        held, steering = held_inputs(inputs, kind, parts), controls(control, kind, parts)
+        widths = tuple(0 if part is None else part.shape[1] for part in (held[0], steering[0]))
+        chosen = _fresh(as_dictionary(self.dictionary, parts[0].shape[1])) if reset else self.dictionary_
+        X_, Y = self._stretches(kind, parts, held, steering, chosen)
         if reset:
-            self.n_inputs_ = width
-            every = np.concatenate([p if u is None else np.hstack([p, u]) for p, u in zip(parts, held, strict=True)])
-            self.dictionary_ = _fresh(as_dictionary(self.dictionary)).fit(every)
-            self._triangle = Triangle()
-        elif width != self.n_inputs_:
-            raise ValueError(f"this model was fitted with {self.n_inputs_} inputs; got {width}")
-        for z, now, after in blocks(kind, parts, held, self.chunk or self._rows(parts[0], held[0])):
-            lifted, next_ = self._lift(now), self._lift(after)
-            self.n_observables_ = lifted.shape[1]
-            self._triangle.add(lifted, next_, z, np.ones((z.shape[0], 1)))
+            self.n_inputs_, self.n_controls_ = widths
+            self._begin(chosen, kind, X_, Y)
+        elif widths != (self.n_inputs_, self.n_controls_):
+            raise ValueError(
+                f"this model was fitted with {self.n_inputs_} inputs and {self.n_controls_} controls; "
+                f"got {widths[0]} and {widths[1]}"
+            )
+        elif self._basis is not None:
+            raise ValueError("fit() worked in the span of its few samples; to add more, begin with partial_fit()")
+        if reset and not stream and sum(run.states.shape[0] for run in X_) < self.n_observables_:
+            self._basis = row_space(np.concatenate([self._lift(run.seen) for run in (*X_, *Y)]))
+        for block in self._blocks(X_, Y):
+            self._triangle.add(self._columns(block))
         self.n_samples_seen_ = self._triangle.rows
         self._cache: dict[str, Any] = {}
         return self
 
-    def _rows(self, z: Array, u: Array | None) -> int:
-        sample = self._lift(z[:1] if u is None else np.hstack([z[:1], u[:1]]))
-        return max(1024, 4 * (2 * sample.shape[1] + z.shape[1] + 1))
+    def _check_parameters(self) -> None:
+        if not self.ridge >= 0:
+            raise ValueError(f"ridge must be >= 0; got {self.ridge}")
+        if self.rank is not None and self.rank < 1:
+            raise ValueError(f"rank must be >= 1; got {self.rank}")
+        if not (np.isfinite(self.dt) and self.dt > 0):
+            raise ValueError(f"dt is the time between two samples and must be > 0; got {self.dt}")
+
+    def _numbers(self, part: Any, first: bool, least: int) -> Array:
+        """Finite float64 or complex128, as wide as what was fitted."""
+        if self._plainly_good(part, first, least):
+            return part
+        array: Any = np.asarray(part)
+        wanted: Any = np.float64
+        if not np.iscomplexobj(array):
+            return validate_data(self, part, reset=first, dtype=wanted, ensure_min_samples=least)  # type: ignore[return-value]
+        validate_data(self, array.real, reset=first, dtype=wanted, ensure_min_samples=least)
+        check_array(array.imag, dtype=wanted)
+        return array.astype(np.complex128, copy=False)
+
+    def _plainly_good(self, part: Any, first: bool, least: int) -> bool:
+        """What scikit-learn's checks, at half a millisecond a trajectory, would let pass unchanged."""
+        if type(part) is not np.ndarray or part.dtype != np.float64 or part.ndim != 2 or part.shape[0] < least:
+            return False
+        if hasattr(self, "feature_names_in_") or not part.shape[1] or not np.isfinite(part).all():
+            return False
+        if first:
+            self.n_features_in_ = part.shape[1]
+        return part.shape[1] == self.n_features_in_
+
+    def _stretches(
+        self, kind: str, parts: list[Array], held: list[Array | None], control: list[Array | None], dictionary: Any
+    ) -> tuple[list[Stretch], list[Stretch]]:
+        """What the dictionary sees of trajectories, or of the two sides of pairs: then the second list has one too."""
+        past = dictionary if isinstance(dictionary, Delays) else None
+        if kind != "pairs":
+            return stretches(parts, held, control, past), []
+        if past is not None:
+            raise ValueError("delays need trajectories: pairs have no past")
+        u = held[0]
+        X, Y = (Stretch(z, z if u is None else np.hstack([z, u]), control[0]) for z in parts)
+        return [X], [Y]
+
+    def _begin(self, dictionary: Any, kind: str, X: list[Stretch], Y: list[Stretch]) -> None:
+        """Fit the dictionary, and start with no samples."""
+        if hasattr(dictionary, "fit_pairs"):
+            now, after = (X[0].seen, Y[0].seen) if Y else [
+                np.concatenate([run.seen[cut] for run in X]) for cut in (slice(-1), slice(1, None))
+            ]  # fmt: skip
+            dictionary.fit_pairs(now, after)
+        else:
+            both = [run.seen for run in (*X, *Y)]
+            enough = len(both) == 1 or isinstance(dictionary, (Identity, Monomials))  # these look at the width alone
+            dictionary.fit(both[0] if enough else np.concatenate(both))
+        self.dictionary_, self._basis = dictionary, None
+        first = self._lift(X[0].seen[:1])
+        self.n_observables_ = first.shape[1]
+        self._triangle = Triangle(self.device)
+
+    def _blocks(self, X: list[Stretch], Y: list[Stretch]) -> Iterator[Block]:
+        rows = self.chunk or max(ENTRIES // self.n_observables_, 8 * self.n_observables_)
+        return lifted_pairs(X[0], Y[0].seen, self._coordinates, rows) if Y else lifted_runs(X, self._coordinates, rows)
+
+    def _columns(self, block: Block) -> Columns:
+        lead, width = block.now, block.now.shape[0]
+        states = block.states if self._state_columns is None else np.empty((width, 0))
+        if block.control is not None:
+            lead = np.hstack([block.control, lead])
+        return Columns(lead, block.after, states, block.shifted and block.control is None)
+
+    @property
+    def _state_columns(self) -> Array | None:
+        """Where among the observables the states are, if they are known to be."""
+        columns = getattr(self.dictionary_, "state_columns_", None)
+        return None if columns is None else columns[: self.n_features_in_]
 
     def _lift(self, seen: Array) -> Array:
-        out = np.asarray(self.dictionary_.transform(seen), dtype=np.float64)
-        if not np.all(np.isfinite(out)):
+        out = np.asarray(self.dictionary_.transform(seen))
+        out = out.astype(np.complex128 if np.iscomplexobj(out) else np.float64, copy=False)
+        if isinstance(self.dictionary_, Identity):
+            return out
+        if not np.isfinite(out).all():
             raise ValueError("the dictionary gave NaN or infinity; scale the states, or lower its degree")
         return out
+
+    def _coordinates(self, seen: Array) -> Array:
+        phi = self._lift(seen)
+        return phi if self._basis is None else phi @ self._basis
 
     @property
     def solution_(self) -> Solution:
         check_is_fitted(self, "dictionary_")
         if "solution" not in self._cache:
-            N, d = self.n_observables_, self.n_features_in_
-            self._cache["solution"] = solve(self._triangle, N, d, self.ridge, self.rank, self.rtol)
+            N = self.n_observables_ if self._basis is None else self._basis.shape[1]
+            B, columns = self._basis, self._state_columns
+            inside = columns if B is None or columns is None else np.empty(0, dtype=int)
+            scaled = B is None and not isinstance(self.dictionary_, Identity)
+            where = Layout(self.n_controls_, N, self.n_features_in_, inside)
+            found = solve(self._triangle, where, Settings(self.ridge, self.rank, self.rtol, scaled))
+            if B is not None:
+                found = replace(found, up=found.up @ B.conj().T, down=B @ found.down)
+                found = found if columns is None else replace(found, decode=found.up[:, columns])
+            self._cache["solution"] = found
         return self._cache["solution"]
 
     @property
     def koopman_matrix_(self) -> Array:
         """A with phi(z_{l+1}) = A phi(z_l), N x N."""
         s = self.solution_
-        return (s.down @ s.core @ s.up).T
+        return ((s.down @ s.core) @ s.up).T
+
+    @property
+    def control_matrix_(self) -> Array:
+        """B with phi(z_{l+1}) = A phi(z_l) + B u_l, N x p."""
+        s = self.solution_
+        return (s.control @ s.up).T
 
     @property
     def rank_(self) -> int:
@@ -162,42 +276,111 @@ class EDMD(TransformerMixin, BaseEstimator):
         """(d, rank_): z = sum_i eigenfunction_i(z) modes_[:, i]."""
         return np.linalg.lstsq(self._spectrum[1], self.solution_.decode.astype(complex), rcond=None)[0].T
 
+    @property
+    def rates_(self) -> NDArray[Any]:
+        """log(eigenvalues_) / dt: growth + 2 pi i frequency, in the units of dt."""
+        return continuous.rates(self.eigenvalues_, self.dt)
+
+    @property
+    def frequencies_(self) -> Array:
+        """Turns a unit of time; a conjugate pair has both signs."""
+        return np.imag(self.rates_) / (2 * np.pi)
+
+    @property
+    def growth_rates_(self) -> Array:
+        """Exponential growth a unit of time; negative: decay."""
+        return np.real(self.rates_)
+
+    @property
+    def generator_(self) -> Array:
+        """L with d/dt phi = L phi and exp(L dt) = A, on the directions kept, N x N."""
+        s = self.solution_
+        return ((s.down @ continuous.logarithm(s.core, self.dt)) @ s.up).T
+
+    def mode_table(self, X: Any = None, inputs: Any = None) -> ModeTable:
+        """Frequency, growth, lifetime, amplitude and residual of each mode; amplitudes are those along X."""
+        return continuous.mode_table(self, X, inputs)
+
+    def pseudospectrum(self, points: Any) -> Array:
+        """min_g ||K g - z g|| / ||g|| over the dictionary at each complex z: an upper bound of the true one."""
+        return resdmd.pseudospectrum(self.solution_, points)
+
+    def residuals_on(self, X: Any, y: Any = None, inputs: Any = None) -> Array:
+        """Residuals of the eigenpairs on other data than were fitted: what a spurious pair cannot keep small."""
+        return resdmd.residuals_on(self, X, y, inputs)
+
     def _seen(self, X: Any, inputs: Any) -> tuple[Array, Array]:
+        """States, and what the dictionary sees of them; with delays, those that have their whole past."""
         check_is_fitted(self, "dictionary_")
-        Z: Any = validate_data(self, X, reset=False, dtype=np.float64)
+        Z = self._numbers(X, False, 1)
         u = held_inputs(inputs, "one", [Z])[0]
         if (0 if u is None else u.shape[1]) != self.n_inputs_:
             raise ValueError(
                 f"this model was fitted with {self.n_inputs_} inputs; got {0 if u is None else u.shape[1]}"
             )
-        return Z, Z if u is None else np.hstack([Z, u])
+        seen = Z
+        if isinstance(self.dictionary_, Delays):
+            past = self.dictionary_.history
+            seen, Z, u = self.dictionary_.windows(Z), Z[past:], None if u is None else u[past:]
+        return Z, seen if u is None else np.hstack([seen, u])
 
     def transform(self, X: Any, inputs: Any = None) -> Array:
-        """phi(X), one row per sample."""
+        """phi(X), one row per sample (with delays: per sample that has its past)."""
         return self._lift(self._seen(X, inputs)[1])
 
     def eigenfunctions(self, X: Any, inputs: Any = None) -> NDArray[Any]:
         """g_i(X), one column per eigenvalue."""
         return self.transform(X, inputs) @ (self.solution_.down @ self._spectrum[1])
 
-    def predict(self, X: Any, inputs: Any = None) -> Array:
-        """The state one step later, one row per sample."""
-        s = self.solution_
-        return self.transform(X, inputs) @ (s.down @ s.core @ s.decode)
+    def _steered(self, control: Any, steps: int) -> Array:
+        """(steps, r): what the control adds to psi at each step."""
+        given = 0 if control is None else np.shape(control)[0]
+        if not self.n_controls_ and control is None:
+            return np.zeros((steps, self.rank_))
+        if given < steps or not self.n_controls_:
+            raise ValueError(f"{steps} steps of a model with {self.n_controls_} controls; got {given} rows of control")
+        (u,) = controls(np.asarray(control)[:steps], "pairs", [np.empty((steps, 0))])
+        assert u is not None
+        if u.shape[1] != self.n_controls_:
+            raise ValueError(f"this model was fitted with {self.n_controls_} controls; got {u.shape[1]}")
+        return u @ self.solution_.control
 
-    def forecast(self, X: Any, steps: int, inputs: Any = None, relift: bool = False) -> Array:
-        """(steps + 1, ...) states starting at X; `relift` maps to the state and back at each step."""
-        one = np.ndim(X) == 1
-        Z, _ = self._seen(np.atleast_2d(X), inputs)
-        s, out = self.solution_, [Z]
-        psi = self.transform(Z, inputs) @ s.down
-        for _ in range(steps):
-            psi = psi @ s.core
+    def predict(self, X: Any, inputs: Any = None, control: Any = None) -> Array:
+        """The state one step later, one row per sample."""
+        s, phi = self.solution_, self.transform(X, inputs)
+        return (phi @ (s.down @ s.core) + self._steered(control, phi.shape[0])) @ s.decode
+
+    def forecast(self, X: Any, steps: int, inputs: Any = None, relift: bool = False, control: Any = None) -> Array:
+        """(steps + 1, ...) states starting at X; `relift` maps to the state and back at each step.
+
+        X is one state (d,), or several (n, d). A model with delays takes a history (m, d) and goes on from its end.
+        """
+        one = np.ndim(X) == 1 or isinstance(self.dictionary_, Delays)
+        Z, seen = self._seen(np.atleast_2d(X), inputs)
+        if isinstance(self.dictionary_, Delays):
+            if relift:
+                raise ValueError("relift=True needs a model without delays: a state alone has no past to lift")
+            Z, seen = Z[-1:], seen[-1:]
+        s, out, push = self.solution_, [Z], self._steered(control, steps)
+        psi = self._lift(seen) @ s.down
+        for l in range(steps):
+            psi = psi @ s.core + push[l]
             out.append(psi @ s.decode)
             if relift:
                 psi = self.transform(check_array(out[-1]), inputs) @ s.down
         result = np.stack(out)
         return result[:, 0] if one else result
+
+    def score(self, X: Any, y: Any = None, inputs: Any = None) -> float:
+        """R^2 of one-step predictions along the trajectory X, or of y from X where it has X's shape; 1 is perfect."""
+        from sklearn.metrics import r2_score
+
+        kind, parts = layout(X, y)
+        if kind == "many":
+            raise ValueError("score takes one trajectory, or pairs (X, y)")
+        past = self.dictionary_.history if isinstance(self.dictionary_, Delays) else 0
+        now, after = (parts[0], np.asarray(parts[1])) if kind == "pairs" else (parts[0][:-1], np.asarray(X)[1 + past :])
+        return float(r2_score(after, self.predict(now, inputs)))
 
     def verdict(self, noise: float | None = None, trust: float | None = None, strict: bool = False) -> Verdict:
         """Does the system settle, oscillate or blow up? The constant observable is discounted.
@@ -226,7 +409,9 @@ class EDMD(TransformerMixin, BaseEstimator):
         chosen = self._spectrum[1][:, self.residuals_ <= trust]
         if not chosen.size:
             raise ValueError(f"no eigenpair has a residual <= {trust}; the smallest is {self.residuals_.min():.1e}")
-        U, sigma, _ = np.linalg.svd(np.hstack([np.real(chosen), np.imag(chosen)]), full_matrices=False)
+        if not np.iscomplexobj(self.solution_.core):
+            chosen = np.hstack([np.real(chosen), np.imag(chosen)])
+        U, sigma, _ = np.linalg.svd(chosen, full_matrices=False)
         return U[:, sigma > 1e-10 * sigma[0]]
 
     def _without_constant(self) -> Array:

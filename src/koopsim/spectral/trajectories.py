@@ -5,17 +5,21 @@
     pairs                   tuple (X, Y)            row by row, Y = f(X)      (or `y` of the shape of X)
 
 `inputs` are held fixed along a trajectory, as in (K g)(z, x) = g(f(z, x), x)          paper, eq. (4)
+`control` changes along it: u_l acts between z_l and z_{l+1}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[Any]  # float64
+from .delays import windows
+
+Array = NDArray[Any]  # float64 or complex128
 
 
 def layout(X: Any, y: Any = None) -> tuple[str, list[Any]]:
@@ -34,6 +38,8 @@ def layout(X: Any, y: Any = None) -> tuple[str, list[Any]]:
             return "pairs", [X, target]
         if target.ndim == 2 and target.shape[0] != np.asarray(X).shape[0]:
             raise ValueError(f"pairs (X, Y) must have equal shapes; got {np.asarray(X).shape} and {target.shape}")
+        if np.iscomplexobj(target):
+            raise ValueError(f"Complex data not supported in a target y; got shape {target.shape}, pairs have X's")
     return "one", [X]
 
 
@@ -59,32 +65,102 @@ def _rows(u: Any, z: Array, number: int) -> Array:
     return u
 
 
-def blocks(
-    kind: str, parts: list[Array], inputs: list[Array | None], rows: int
-) -> Iterator[tuple[Array, Array, Array]]:
-    """(z, [z, x], [z', x]) in pieces of at most `rows` pairs: the state, and what the dictionary sees."""
-    if kind == "pairs":
-        sources = [(parts[0], parts[1], inputs[0])]
-    else:
-        sources = [(z[:-1], z[1:], None if u is None else u[:-1]) for z, u in zip(parts, inputs, strict=True)]
-        for i, u in enumerate(inputs):
-            if u is not None and np.any(u != u[0]):
-                raise ValueError(f"inputs of trajectory {i} change along it; hold them fixed, or give pairs")
-    pending: list[tuple[Array, ...]] = []
+def controls(control: Any, kind: str, parts: list[Array]) -> list[Array | None]:
+    """For each part the control, one row a step (the row of a last sample, where there is one, acts on nothing)."""
+    if control is None:
+        return [None] * len(parts)
+    many = kind == "many"
+    if many and len(control) != len(parts):
+        raise ValueError(f"{len(parts)} trajectories need {len(parts)} controls; got {len(control)}")
+    found: list[Array | None] = []
+    for i, (u, z) in enumerate(zip(control if many else [control] * len(parts), parts, strict=True)):
+        u = np.asarray(u)
+        u = (u[:, None] if u.ndim == 1 else u).astype(np.result_type(u, np.float64), copy=False)
+        steps = z.shape[0] - (kind != "pairs")
+        if u.ndim != 2 or u.shape[0] not in (steps, z.shape[0]):
+            raise ValueError(
+                f"control {i} has shape {u.shape}; {z.shape[0]} samples need {steps} rows of control, one a step"
+            )
+        if not np.all(np.isfinite(u)):
+            raise ValueError(f"control {i} contains NaN or infinity")
+        found.append(u[:steps])
+    return found
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive samples: states, what the dictionary sees of them, and the control of each step."""
+
+    states: Array  # (n, d)
+    seen: Array  # (n, d' + inputs)
+    control: Array | None  # (n - 1, p); (n, p) for pairs
+
+
+def stretches(parts: list[Array], held: list[Array | None], control: list[Array | None], past: Any) -> list[Stretch]:
+    """Each trajectory as it is, or with its past where `past` (a Delays) is given."""
+    found = []
+    history = 0 if past is None else past.history
+    for i, (z, u, c) in enumerate(zip(parts, held, control, strict=True)):
+        if u is not None and np.any(u != u[0]):
+            raise ValueError(f"inputs of trajectory {i} change along it; hold them fixed, or give pairs")
+        if z.shape[0] < history + 2:
+            raise ValueError(f"trajectory {i} has {z.shape[0]} samples; with {history} of past it needs {history + 2}")
+        states = z[history:]
+        seen = states if past is None else windows(z, history, int(past.stride))
+        seen = seen if u is None else np.hstack([seen, u[history:]])
+        found.append(Stretch(states, seen, None if c is None else c[history:]))
+    return found
+
+
+@dataclass(frozen=True)
+class Block:
+    """Pairs, lifted: phi(z_l), phi(z_{l+1}), z_l, u_l."""
+
+    now: Array
+    after: Array
+    states: Array
+    control: Array | None
+    shifted: bool  # after[:-1] is now[1:]
+
+
+def lifted_pairs(X: Stretch, Y: Array, lift: Callable[[Array], Array], rows: int) -> Iterator[Block]:
+    """Blocks of at most `rows` from pairs."""
+    same = Y.__array_interface__["data"][0] - X.seen.__array_interface__["data"][0] == X.seen.strides[0]
+    one = same and Y.strides == X.seen.strides  # Z[:-1] and Z[1:]: a trajectory after all
+    for i in range(0, X.states.shape[0], rows):
+        cut = slice(i, i + rows)
+        control = None if X.control is None else X.control[cut]
+        yield Block(lift(X.seen[cut]), lift(Y[cut]), X.states[cut], control, one)
+
+
+def lifted_runs(runs: list[Stretch], lift: Callable[[Array], Array], rows: int) -> Iterator[Block]:
+    """Blocks of about `rows` from trajectories; each sample is lifted once."""
+    batch: list[Stretch] = []
     size = 0
-    for now, after, u in sources:
-        seen = (now, after) if u is None else (np.hstack([now, u]), np.hstack([after, u]))
-        for start in range(0, now.shape[0], rows):
-            piece = tuple(part[start : start + rows] for part in (now, *seen))
-            pending.append(piece)
-            size += piece[0].shape[0]
+    for run in runs:
+        n = run.states.shape[0]
+        for i in range(0, n - 1, rows):
+            cut = slice(i, min(i + rows + 1, n))
+            batch.append(
+                Stretch(run.states[cut], run.seen[cut], None if run.control is None else run.control[i : i + rows])
+            )
+            size += batch[-1].states.shape[0]
             if size >= rows:
-                yield _stack(pending)
-                pending, size = [], 0
-    if size:
-        yield _stack(pending)
+                yield _block(batch, lift)
+                batch, size = [], 0
+    if batch:
+        yield _block(batch, lift)
 
 
-def _stack(pieces: list[tuple[Array, ...]]) -> tuple[Array, Array, Array]:
-    a, b, c = pieces[0] if len(pieces) == 1 else (np.concatenate(column) for column in zip(*pieces, strict=True))
-    return a, b, c
+def _block(batch: list[Stretch], lift: Callable[[Array], Array]) -> Block:
+    if len(batch) == 1:
+        (run,) = batch
+        phi = lift(run.seen)
+        return Block(phi[:-1], phi[1:], run.states[:-1], run.control, True)
+    phi = lift(np.concatenate([run.seen for run in batch]))
+    ends = np.cumsum([run.states.shape[0] for run in batch])
+    now, after = np.ones((2, phi.shape[0]), dtype=bool)
+    now[ends - 1] = False
+    after[np.r_[0, ends[:-1]]] = False
+    control = None if batch[0].control is None else np.concatenate([np.asarray(run.control) for run in batch])
+    return Block(phi[now], phi[after], np.concatenate([run.states[:-1] for run in batch]), control, False)
