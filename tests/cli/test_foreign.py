@@ -6,6 +6,7 @@ And nothing wrong is accepted in silence: damaged weights, replaced data, figure
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -61,10 +62,16 @@ def finished(tmp_path_factory):
     return path
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    path = tmp_path_factory.mktemp("searches") / "each"
+    few = "--per-picture --trials 1 --max-t 1 --retrain 0 --task.count 1".split()
+    assert main(["tune", *PICTURES, *few, "--out", str(path)]) == 0
+    return path
+
+
 @pytest.fixture
 def run(finished, tmp_path):
-    import shutil
-
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
@@ -118,12 +125,10 @@ def test_overwrite_replaces_the_files_of_our_names_and_no_others(theirs, capsys)
 
 
 @pytest.mark.parametrize("name", ["../mine", "..", "/tmp/mine", "link", "", 7, "a/b"])
-def test_a_received_search_does_not_lead_out_of_its_folder(name, tmp_path, capsys):
-    folder = tmp_path / "received"
+def test_a_received_search_does_not_lead_out_of_its_folder(name, searched, tmp_path, capsys):
+    folder = Path(shutil.copytree(searched, tmp_path / "received"))
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "search.json").write_text("mine")
-    assert main(["tune", *PICTURES, "--per-picture", "--trials", "1", "--max-t", "1", "--retrain", "0", "--out",
-                 str(folder), "--task.count", "1"]) == 0  # fmt: skip
     (folder / "result.json").unlink()
     if name == "link":
         (folder / "link").symlink_to(tmp_path / "mine")
@@ -189,7 +194,7 @@ def test_own_data_is_not_written_into(tmp_path, monkeypatch, capsys):
 def test_two_resumes_of_one_run_at_once(tmp_path):
     """The second is refused in one line, and the run has each of its lines once."""
     out = tmp_path / "run"
-    begun = [sys.executable, "-m", "koopsim", *RUN, "--recipe.epochs", "40", "--out", str(out)]
+    begun = [sys.executable, "-m", "koopsim", *RUN, "--recipe.epochs", "12", "--out", str(out)]
     first = subprocess.Popen(begun, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     while not (out / "metrics.jsonl").exists():
         assert first.poll() is None
@@ -203,11 +208,12 @@ def test_two_resumes_of_one_run_at_once(tmp_path):
     if again.returncode:  # else the first was over before it
         assert again.stderr.count("\n") == 1
         assert "in use by another koopsim process" in again.stderr
-    assert len((out / "metrics.jsonl").read_text().splitlines()) == 40
+    assert len((out / "metrics.jsonl").read_text().splitlines()) == 12
 
 
 def test_a_held_folder_is_refused_by_every_verb_that_writes(finished, picture, tmp_path, capsys):
-    code = "import sys, time; from koopsim.files import folders as f\nwith f.held(sys.argv[1]): print(flush=True); time.sleep(60)"
+    code = "import sys, time; from koopsim.files import folders as f\n"
+    code += "with f.held(sys.argv[1]): print(flush=True); time.sleep(60)"
     for arguments, folder in (
         ([*RUN, "--out"], tmp_path / "a"), ([*TUNE, "--out"], tmp_path / "a"),
         (["report", finished, "--out"], tmp_path / "a"), (["fit", picture, *FIT, "--out"], tmp_path / "a" / "waves"),
@@ -228,12 +234,11 @@ def test_overwrite_killed_early_does_not_resume_the_old_run(run, tmp_path, capsy
         "from koopsim.cli import main\nmain(sys.argv[1:])"
     )
     (run / "result.json").unlink()
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *RUN, "--seed", "5", "--out", str(run), "--overwrite"], check=False
-    )
+    again = [*RUN, "--seed", "5", "--out", str(run), "--overwrite"]
+    ended = subprocess.run([sys.executable, "-c", code, *again], check=False)
     assert ended.returncode == -9
     refused(["train", "--resume", run, "--device", "cpu"], capsys, "was to be started again with --overwrite")
-    assert main([*RUN, "--seed", "5", "--out", str(run), "--overwrite"]) == 0
+    assert main(again) == 0
     assert RunDirectory(run).read_config()[1].seed == 5
 
 
@@ -327,6 +332,7 @@ def test_the_same_seed_gives_the_same_bits(picture, tmp_path, monkeypatch):
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
 
 
+@pytest.mark.filterwarnings("default")
 def test_metrics_that_were_edited_keep_what_is_good(run, capsys):
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 1e999}\n[[[[\n{"epoch": 1, "step": "x"}\n')
