@@ -4,16 +4,18 @@ import pytest
 import torch
 
 from koopsim.bench.machine import Machine
-from koopsim.bench.peers import TOLERANCE, loss_scale, residuals, solver_rows, solver_stepping
+from koopsim.bench.peers import TOLERANCE, WORKS, _solver_rows, loss_scale, residuals, solver_stepping
 from koopsim.bench.setting import Setting, Sizes
 
 MACHINE = Machine("made", {"float32": 1.0}, 1.0, "table", 1)
-SETTING = Setting(torch.device("cpu"), MACHINE, Sizes(turns=3, horizon=10, solver_batch=3, solvers=("picard",)))
+SETTING = Setting(
+    torch.device("cpu"), MACHINE, Sizes(turns=3, horizon=10, solver_batch=3, image_batch=4, solvers=("picard",))
+)
 
 
 @pytest.mark.parametrize("solver", ["anderson", "broyden", "picard"])
 def test_measured_residuals_are_those_our_solver_reports(solver):
-    stepping = solver_stepping("koopsim", solver, SETTING, 3, loss_scale(SETTING))
+    stepping = solver_stepping("koopsim", solver, SETTING, "copy", loss_scale(SETTING))
     forward, backward = residuals(stepping)
     model = stepping.model.train()
     stepping.loss(model(stepping.x), stepping.y).backward()
@@ -24,16 +26,17 @@ def test_measured_residuals_are_those_our_solver_reports(solver):
 
 
 def test_the_loss_is_scaled_until_the_gradient_at_the_fixed_point_is_of_size_one():
-    stepping = solver_stepping("koopsim", "broyden", SETTING, 3, loss_scale(SETTING))
+    stepping = solver_stepping("koopsim", "broyden", SETTING, "copy", loss_scale(SETTING))
     z, _ = stepping.model.train().solve(stepping.x)
     logits = torch.nn.functional.linear(z, stepping.model.embedding, stepping.model.output_bias)
     (g,) = torch.autograd.grad(stepping.loss(logits, stepping.y), z)
     assert 0.7 < float(g.flatten(1).norm(dim=1).mean()) < 1.42
 
 
-def test_ours_goes_as_far_as_torchdeq_went():
+@pytest.mark.parametrize("work", WORKS)
+def test_ours_goes_as_far_as_torchdeq_went(work):
     pytest.importorskip("torchdeq")
-    (row,) = solver_rows(SETTING)
+    (row,) = _solver_rows(SETTING, work, "picard", loss_scale(SETTING, work))
     ours, theirs = ([float(word.strip(",")) for word in side.note.split()[1::2]] for side in (row.ours, row.other))
     for mine, other in zip(ours, theirs, strict=True):
         assert mine <= 1.05 * max(other, 1e-5)

@@ -18,14 +18,16 @@ from torch.nn import functional as F
 from koopsim.bench.result import Comparison, Side
 from koopsim.bench.setting import Setting, in_precision, model_of
 from koopsim.bench.timing import Maker, Timing, measure
-from koopsim.bench.training import Stepping, copy_stepping
+from koopsim.bench.training import Stepping, copy_stepping, image_of, image_stepping, steps_of
 from koopsim.errors import KoopsimError
+from koopsim.implicit.base import SolverModel
 from koopsim.implicit.deq import DEQ, Backward
-from koopsim.implicit.transformer import TransformerDEQ
+from koopsim.implicit.state import leaves
 
 MAX_STEPS = 60  # enough for both to get below the tolerance
 TOLERANCE = 1e-3
 FINEST = 1e-5  # a residual that float32 still resolves
+OWN_WIDTH = 128
 STEPS, TURNS = 4, 5  # a turn of a solver's row on CUDA, and the most turns: torchdeq's Anderson takes all its steps
 EXTRA = "pip install 'koopsim[bench]'"
 
@@ -33,100 +35,173 @@ EXTRA = "pip install 'koopsim[bench]'"
 class TorchDEQ(nn.Module):
     """torchdeq in the place of our `DEQ`: exact implicit gradient, the same relative residual to stop at."""
 
-    def __init__(self, cell: nn.Module, solver: str, max_steps: int, tol: tuple[float, ...]):
+    limits = captured_steps = (MAX_STEPS, MAX_STEPS)
+
+    def __init__(self, cell: nn.Module, solver: str, tol: tuple[float, ...]):
         super().__init__()
         import torchdeq
 
-        self.cell = cell
+        self.cell, name = cell, "fixed_point_iter" if solver == "picard" else solver
         self.solve = torchdeq.get_deq(
-            ift=True, f_solver=solver, b_solver=solver, f_max_iter=max_steps, b_max_iter=max_steps,
+            ift=True, f_solver=name, b_solver=name, f_max_iter=MAX_STEPS, b_max_iter=MAX_STEPS,
             f_tol=tol[0], b_tol=tol[1], f_stop_mode="rel", b_stop_mode="rel",
         )  # fmt: skip
 
-    def forward(self, x: Tensor, *, z0: Tensor | None = None) -> tuple[Tensor, Any]:
-        f: Callable[[Tensor], Tensor] = self.cell.prepare(x)  # pyright: ignore  the cell's own fast form, for both
-        (z,), info = self.solve(f, self.cell.initial(x) if z0 is None else z0)  # pyright: ignore
-        return z, info
+    def forward(self, *inputs: Tensor, z0: Any = None) -> tuple[Any, Any]:
+        f = _map(self.cell, inputs)
+        z0 = self.cell.initial(*inputs) if z0 is None else z0  # pyright: ignore
+        if isinstance(z0, Tensor):
+            (z,), _ = self.solve(f, z0)
+            return z, None
+        (z, *_), _ = self.solve(lambda *z: f(z), z0)
+        return z, None
 
 
-class PeerModel(TransformerDEQ):
-    """The DEQ of copy memory with torchdeq inside."""
+class OwnCell(nn.Module):
+    """A cell as a user writes one: z -> tanh(W' relu(W z + b) + x), nothing prepared."""
 
-    def diagnostics(self) -> dict[str, Tensor]:
-        return {}
+    def __init__(self, width: int):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+        nn.init.orthogonal_(self.inner.weight, 0.9)
+        nn.init.orthogonal_(self.outer.weight, 0.9)
+
+    def initial(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(self.outer(F.relu(self.inner(z))) + x)
+
+
+class OwnModel(SolverModel):
+    """(B, width) -> (B, 10) through the fixed point of an `OwnCell`."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.deq, self.head = DEQ(OwnCell(width)), nn.Linear(width, 10)
+
+    def solve(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, Any]:
+        return self.deq(x, z0=z0)
+
+    def read(self, z: Tensor) -> Tensor:
+        return self.head(z)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z, self.last_info = self.solve(x)
+        return self.read(z)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return self.deq.limits
+
+    @property
+    def captured_steps(self) -> tuple[int, int]:
+        return self.deq.captured_steps
+
+    @captured_steps.setter
+    def captured_steps(self, steps: tuple[int, int]) -> None:
+        self.deq.captured_steps = steps
+
+
+Steps = Callable[[Setting, nn.Module | None], Stepping]
+
+
+def _copy_steps(setting: Setting, model: nn.Module | None = None) -> Stepping:
+    model = model or model_of("copy/deq", setting.device)
+    return copy_stepping(model, setting, setting.sizes.solver_batch, setting.sizes.horizon)
+
+
+def _own_steps(setting: Setting, model: nn.Module | None = None) -> Stepping:
+    torch.manual_seed(0)
+    model, batch = model or OwnModel(OWN_WIDTH).to(setting.device), setting.sizes.image_batch
+    count = batch * steps_of(setting, model)
+    x = torch.randn(count, OWN_WIDTH, device=setting.device)
+    return Stepping(model, F.cross_entropy, x, torch.randint(0, 10, (count,), device=setting.device), batch)
+
+
+def _image_steps(setting: Setting, model: nn.Module | None = None) -> Stepping:
+    name = "cifar10/mdeq" if setting.capture else "digits/mdeq"
+    model = model or model_of(name, setting.device)
+    return image_stepping(model, setting, setting.sizes.image_batch, image_of(name))
+
+
+WORKS: dict[str, tuple[str, Steps]] = {
+    "copy": ("DEQ train step on copy memory", _copy_steps),
+    "own": (f"own cell of width {OWN_WIDTH}, train step", _own_steps),
+    "multiscale": ("multiscale DEQ, a state of several tensors, train step", _image_steps),
+}
 
 
 def solver_rows(setting: Setting) -> list[Comparison]:
-    """A training step of the DEQ on copy memory: each of our solvers and its namesake round the same cell.
+    """A training step of DEQs: each of our solvers and its namesake round the same cell.
 
     torchdeq returns points that it evaluated the cell at once or twice more after the test of the tolerance. Ours
     is therefore asked for the residuals that torchdeq's answers really have, where those are below the tolerance.
     """
     if not find_spec("torchdeq"):
         raise KoopsimError(f"torchdeq is not installed: {EXTRA}.")
-    found, batch, scale = [], setting.sizes.solver_batch, loss_scale(setting)
-    for solver in setting.sizes.solvers:
-        with in_precision(setting.precision):
-            theirs = solver_stepping("torchdeq", solver, setting, batch, scale)
-            reached = residuals(theirs, setting.autocast)
-            tol = tuple(min(TOLERANCE, max(FINEST, r)) for r in reached)
-            sides = {"koopsim": solver_stepping("koopsim", solver, setting, batch, scale, tol), "torchdeq": theirs}
-            if setting.capture:
-                sides["koopsim, captured"] = solver_stepping("koopsim", solver, setting, batch, scale, tol)
-            makers: dict[str, Maker] = {n: s.maker(setting, capture=n.endswith("captured")) for n, s in sides.items()}
-            turns = min(TURNS, setting.sizes.turns)
-            timings = measure(makers, setting.device, turns, {n: s.steps for n, s in sides.items()})
-            notes = {"koopsim": residuals(sides["koopsim"], setting.autocast), "torchdeq": reached}
-        done = {n: Side(f"{n}, {solver}", timings[n], note=_note(*notes[n.split(",")[0]])) for n in sides}
-        work = f"DEQ train step, T={setting.sizes.horizon}, batch {batch}, to {TOLERANCE:g} or torchdeq's residual"
-        found += [Comparison("solver", work, done[n], done["torchdeq"]) for n in done if n != "torchdeq"]
+    found = []
+    for work in WORKS:
+        scale = loss_scale(setting, work)
+        for solver in setting.sizes.solvers:
+            with in_precision(setting.precision):
+                found += _solver_rows(setting, work, solver, scale)
     return found
+
+
+def _solver_rows(setting: Setting, work: str, solver: str, scale: float) -> list[Comparison]:
+    theirs = solver_stepping("torchdeq", solver, setting, work, scale)
+    reached = residuals(theirs, setting.autocast)
+    tol = tuple(min(TOLERANCE, max(FINEST, r)) for r in reached)
+    sides = {"koopsim": solver_stepping("koopsim", solver, setting, work, scale, tol), "torchdeq": theirs}
+    if setting.capture:
+        sides["koopsim, captured"] = solver_stepping("koopsim", solver, setting, work, scale, tol)
+    makers: dict[str, Maker] = {n: s.maker(setting, capture=n.endswith("captured")) for n, s in sides.items()}
+    timings = measure(makers, setting.device, min(TURNS, setting.sizes.turns), {n: s.steps for n, s in sides.items()})
+    notes = {"koopsim": residuals(sides["koopsim"], setting.autocast), "torchdeq": reached}
+    done = {n: Side(f"{n}, {solver}", timings[n], note=_note(*notes[n.split(",")[0]])) for n in sides}
+    said = f"{WORKS[work][0]}, batch {theirs.batch}, to {TOLERANCE:g} or torchdeq's residual"
+    return [Comparison("solver", said, done[n], done["torchdeq"]) for n in done if n != "torchdeq"]
 
 
 def solver_stepping(
     name: str,
     solver: str,
     setting: Setting,
-    batch: int,
+    work: str = "copy",
     scale: float = 1.0,
     tol: tuple[float, ...] = (TOLERANCE, TOLERANCE),
 ) -> Stepping:
-    """Steps of the trained DEQ with our solver, or with torchdeq's of the same name; the loss times `scale`."""
-    model = model_of("copy/deq", setting.device)
-    assert isinstance(model, TransformerDEQ)
-    deq = model.deq
-    model.deq = deq = DEQ(deq.cell, solver, MAX_STEPS, tol[0], backward=Backward(tol=tol[1]))
+    """Steps of a work's model with our solver, or with torchdeq's of the same name; the loss times `scale`."""
+    stepping = WORKS[work][1](setting, None)
+    model: Any = stepping.model
     if name == "torchdeq":
-        theirs = "fixed_point_iter" if solver == "picard" else solver
-        model.deq = TorchDEQ(deq.cell, theirs, MAX_STEPS, tol)  # pyright: ignore
-        model.__class__ = PeerModel
-    stepping = copy_stepping(model, setting, batch, setting.sizes.horizon)
-    plain, rows = stepping.loss, batch * min(STEPS, stepping.steps)
+        model.deq = TorchDEQ(model.deq.cell, solver, tol)
+    else:
+        model.deq = DEQ(model.deq.cell, solver, MAX_STEPS, tol[0], backward=Backward(tol=tol[1]))
+    plain, rows = stepping.loss, stepping.batch * min(STEPS, stepping.steps)
     return replace(stepping, loss=lambda a, b: scale * plain(a, b), x=stepping.x[:rows], y=stepping.y[:rows])
 
 
-def loss_scale(setting: Setting) -> float:
+def loss_scale(setting: Setting, work: str = "copy") -> float:
     """What makes the gradient at a fixed point of size 1, as a power of two.
 
     A trained model's is 1e-10. torchdeq's residual is relative to a norm plus 1e-9, and its Anderson has an absolute
     ridge: neither means anything at that size. Ours scales each sample itself.
     """
-    stepping = solver_stepping("koopsim", "broyden", setting, setting.sizes.solver_batch)
-    model = stepping.model.train()
-    assert isinstance(model, TransformerDEQ)
+    stepping = solver_stepping("koopsim", "broyden", setting, work)
+    model: Any = stepping.model.train()
     with torch.no_grad():
         z, _ = model.solve(stepping.x[: stepping.batch])
-    (g,) = torch.autograd.grad(_loss(stepping, z.requires_grad_(), 0), z)
-    size = float(g.flatten(1).norm(dim=1).mean())
+    parts = [part.requires_grad_() for part in leaves(z)]
+    grads = torch.autograd.grad(stepping.loss(model.read(z), stepping.y[: stepping.batch]), parts, allow_unused=True)
+    size = float(_norms([g for g in grads if g is not None]).mean())
     return 2.0 ** round(-math.log2(size)) if 0 < size < math.inf else 1.0
 
 
-def _loss(stepping: Stepping, z: Tensor, first: int) -> Tensor:
-    """The loss at states z of the batch that begins with sample `first`."""
-    model = stepping.model
-    assert isinstance(model, TransformerDEQ)
-    logits = F.linear(z, model.embedding, model.output_bias)
-    return stepping.loss(logits, stepping.y[first : first + stepping.batch])
+def _map(cell: Any, inputs: tuple[Tensor, ...]) -> Callable[[Any], Any]:
+    """The cell's own fast form where it has one, for both."""
+    return cell.prepare(*inputs) if hasattr(cell, "prepare") else lambda z: cell(z, *inputs)
 
 
 class _Shifted(nn.Module):
@@ -136,40 +211,54 @@ class _Shifted(nn.Module):
         super().__init__()
         self.cell = cell
 
-    def initial(self, u: Tensor) -> Tensor:
-        return self.cell.initial(u)  # pyright: ignore
+    def initial(self, *inputs: Tensor) -> Any:
+        return self.cell.initial(*inputs)  # pyright: ignore
 
-    def prepare(self, u: Tensor) -> Callable[[Tensor], Tensor]:
-        self.shift = self.initial(u).requires_grad_()
-        self.f: Callable[[Tensor], Tensor] = self.cell.prepare(u)  # pyright: ignore
-        return lambda z: self.f(z) + self.shift
+    def prepare(self, *inputs: Tensor) -> Callable[[Any], Any]:
+        self.shift = [part.requires_grad_() for part in leaves(self.initial(*inputs))]
+        self.f = _map(self.cell, inputs)
+
+        def shifted(z: Any) -> Any:
+            fz = self.f(z)
+            return fz + self.shift[0] if isinstance(fz, Tensor) else tuple(map(torch.add, fz, self.shift))
+
+        return shifted
 
 
 def residuals(stepping: Stepping, autocast: torch.dtype | None = None) -> tuple[float, float]:
     """The largest relative residual of a sample's answer, forward and backward, measured the same way for both."""
-    model, worst = stepping.model.train(), torch.zeros(2, device=stepping.x.device)
-    assert isinstance(model, TransformerDEQ)
+    worst = torch.zeros(2, device=stepping.x.device)
+    model: Any = stepping.model.train()
     cell = model.deq.cell
     for first in range(0, len(stepping.x), stepping.batch):
-        shifted = model.deq.cell = _Shifted(cell)  # pyright: ignore
+        shifted = model.deq.cell = _Shifted(cell)
         with torch.autocast(stepping.x.device.type, dtype=autocast, enabled=autocast is not None):
             try:
                 z, _ = model.solve(stepping.x[first : first + stepping.batch])
-                loss = _loss(stepping, z, first)
+                loss = stepping.loss(model.read(z), stepping.y[first : first + stepping.batch])
             finally:
                 model.deq.cell = cell
-            at = z.detach().requires_grad_()
-            fz = shifted.f(at)
-        g, y = torch.autograd.grad(loss, [z, shifted.shift])
-        (pulled,) = torch.autograd.grad(fz, at, y)
-        forward, backward = _relative(fz.detach() - at.detach(), fz.detach()), _relative(pulled + g - y, y)
-        worst = torch.maximum(worst, torch.stack([forward, backward]))
+            at = [part.detach().requires_grad_() for part in leaves(z)]
+            fz = leaves(shifted.f(at[0] if isinstance(z, Tensor) else tuple(at)))
+        parts = leaves(z)
+        found = torch.autograd.grad(loss, [*parts, *shifted.shift], allow_unused=True)
+        g = [torch.zeros_like(p) if part is None else part for p, part in zip(parts, found, strict=False)]
+        y = [torch.zeros_like(p) if part is None else part for p, part in zip(parts, found[len(parts) :], strict=True)]
+        pulled = torch.autograd.grad(fz, at, [part.to(f.dtype) for part, f in zip(y, fz, strict=True)])
+        forward = [(f.detach() - a.detach(), f.detach()) for f, a in zip(fz, at, strict=True)]
+        backward = [(p + gg - yy, yy) for p, gg, yy in zip(pulled, g, y, strict=True)]
+        worst = torch.maximum(worst, torch.stack([_relative(forward), _relative(backward)]))
     forward, backward = worst.tolist()
     return forward, backward
 
 
-def _relative(error: Tensor, size: Tensor) -> Tensor:
-    return (error.flatten(1).norm(dim=1) / size.flatten(1).norm(dim=1)).max()
+def _norms(parts: list[Tensor]) -> Tensor:
+    """Of each sample, all parts together."""
+    return torch.cat([part.flatten(1) for part in parts], dim=1).norm(dim=1)
+
+
+def _relative(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    return (_norms([error for error, _ in pairs]) / _norms([size for _, size in pairs])).max()
 
 
 def _note(forward: float, backward: float) -> str:

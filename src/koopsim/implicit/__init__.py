@@ -7,6 +7,7 @@ from koopsim.implicit.gradient import Neumann, Phantom
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning
 from koopsim.implicit.iteration import Tolerance, iterate
 from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.multiscale import MultiscaleCell, MultiscaleDEQ
 from koopsim.implicit.penalties import correction_loss, jacobian_penalty, spectral_radius
 from koopsim.implicit.reversible import Reversible
 from koopsim.implicit.solvers import anderson, broyden, newton, picard, relaxed
@@ -23,6 +24,8 @@ __all__ = [
     "DEQInfo",
     "Info",
     "MonDEQ",
+    "MultiscaleCell",
+    "MultiscaleDEQ",
     "Neumann",
     "Phantom",
     "Reversible",

@@ -215,6 +215,10 @@ class TransformerDEQ(SolverModel):
 
     def forward(self, tokens: Tensor) -> Tensor:
         z, self.last_info = self.solve(tokens)
+        return self.read(z)
+
+    def read(self, z: Tensor) -> Tensor:
+        """Logits from a state."""
         return F.linear(z, self.embedding, self.output_bias)
 
     @property
