@@ -52,10 +52,21 @@ def test_a_folded_sim_is_its_maps(two, projector):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("K", [1, 2, 8, 13])
-def test_windows_and_bands_are_differentiated_rightly(K):
-    torch.manual_seed(K)
-    x = torch.randn(2, 15, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda t: stretches.Windows.apply(t, 5, K - 1), x)
-    W = torch.randn(K, 2, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda t: stretches.Banded.apply(t, 5), W)
+def test_a_second_derivative_is_refused():
+    tcn, x = TCN(4, 2), torch.randn(1, 30, 1, requires_grad=True)
+    (g,) = torch.autograd.grad(tcn.features(x.squeeze(-1)).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        g.sum().backward()
+
+
+@pytest.mark.parametrize(("Q", "T"), [(7, 7), (8, 8), (9, 17)])
+def test_doubling_and_halving_phases(Q, T):
+    torch.manual_seed(Q)
+    x = torch.randn(2, T, 3)
+    phases, d = x, 1
+    while d < 4:
+        phases, d = stretches.doubled(phases, 2, T, d), 2 * d
+    for p in range(4):
+        for q, t in enumerate(range(p, T, 4)):
+            assert torch.equal(phases[4 * torch.arange(2) + p, q], x[:, t])
+    assert torch.equal(stretches.halved(stretches.halved(phases, 2, T, 4), 2, T, 2)[:, :T], x)

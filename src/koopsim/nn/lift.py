@@ -196,8 +196,8 @@ class TCN(nn.Module):
         if self.fused(rows):
             found = self.stacked(rows)
         elif on_cpu(rows, self.linear.weight) and self.input_channels <= self.channels:
-            first = cast(TemporalBlock, self.blocks[0])
-            found = stretches.features(rows, *self.normed_weights(self.convs()), first.residual)
+            residual = residual_of(cast(TemporalBlock, self.blocks[0]).residual, rows)
+            found = stretches.features(rows, *residual, *self.normed_weights(self.convs()))
         else:
             found = self.blocks(rows)
         return found.reshape(*x.shape[:-1], -1)

@@ -17,26 +17,69 @@ sees nothing but itself. Steps that are filled up at the end are seen by nobody 
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 SIZES = (5, 6, 7, 8)  # s: the one that fills up least is taken
 SHORT = 17  # phases up to this length are one stretch
 
 
-def features(x: Tensor, W: Tensor, b: Tensor, residual: nn.Module) -> Tensor:
-    """All blocks of a `TCN`: x (B, T, I), W (L, C, K, C), b (L, C) -> (B, T, C)."""
-    (B, T, inputs), L, d = x.shape, len(W), 1
-    h = x
-    for l in range(0, L, 2):
-        if l:
-            h, d = doubled(h[:, : -(-T // d)], B), 2 * d
-        s = stretch(-(-T // d), W.shape[2])
-        h = _filled(h[:, : -(-T // d)], s)
-        inner = F.relu(convolved(h, W[l] if l else W[l, :, :, :inputs], b[l], s))
-        inner = F.relu(convolved(inner, W[l + 1], b[l + 1], s))
-        h = F.relu((h if l else residual(h)) + inner)
-    return h.unflatten(0, (B, d)).transpose(1, 2).flatten(1, 2)[:, :T]
+def features(x: Tensor, R: Tensor, r: Tensor, W: Tensor, b: Tensor) -> Tensor:
+    """All blocks of a `TCN`: x (B, T, I), W (L, C, K, C), b (L, C) -> (B, T, C).
+
+    (R, r) is the first block's residual, (C, I) and (C,), or both are empty where it is the identity.
+    """
+    return cast(Tensor, Blocks.apply(x, R, r, W, b))
+
+
+class Blocks(torch.autograd.Function):
+    """`features`. Its gradient is written out, for half of a step would go to autograd's copies and additions."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, R: Tensor, r: Tensor, W: Tensor, b: Tensor) -> Tensor:
+        (B, T, inputs), d, states = x.shape, 1, []
+        h = x
+        for l in range(0, len(W), 2):
+            if l:
+                h, d = doubled(h, B, T, d), 2 * d
+            s = stretch(-(-T // d), W.shape[2])
+            h = filled(h[:, : -(-T // d)], s)
+            skip = torch.addmm(r, h.flatten(0, 1), R.mT).view(*h.shape[:2], -1) if not l and R.numel() else h
+            first = convolved(h, W[l] if l else W[l, :, :, :inputs], b[l], s).relu_()
+            second = convolved(first, W[l + 1], b[l + 1], s).relu_()
+            states += [h, first, second, (second + skip).relu_()]
+            h = states[-1]
+        ctx.save_for_backward(x, R, r, W, b, *states)
+        return h.unflatten(0, (B, d)).transpose(1, 2).flatten(1, 2)[:, :T].contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        x, R, _, W, b, *states = ctx.saved_tensors
+        (B, T, inputs), L, dW, db = x.shape, len(W), torch.empty_like(W), torch.empty_like(b)
+        d = 2 ** (L // 2 - 1)
+        g = filled(grads[0], d).unflatten(1, (-1, d)).transpose(1, 2).flatten(0, 1)
+        for l in range(L - 2, -1, -2):
+            h, first, second, out = states[2 * l : 2 * l + 4]
+            s = stretch(-(-T // d), W.shape[2])
+            g = passed(filled(g, s), out)
+            dW[l + 1], db[l + 1], inner = _gradients(first, W[l + 1], passed(g, second), s)
+            own = W[l] if l else W[l, :, :, :inputs]
+            dw, db[l], below = _gradients(h, own, passed(inner, first), s, l > 0 or ctx.needs_input_grad[0])
+            dW[l] = F.pad(dw, (0, W.shape[3] - dw.shape[2]))
+            if l:
+                g, d = halved(below + g, B, T, d), d // 2
+        rows = g.flatten(0, 1)
+        dR, dr = (rows.mT @ states[0].flatten(0, 1), rows.sum(0)) if R.numel() else (None, None)
+        if below is not None:
+            below = (below + (rows @ R).view(below.shape) if R.numel() else below + g)[:, :T]
+        return below, dR, dr, dW, db
+
+
+def passed(g: Tensor, by: Tensor) -> Tensor:
+    """g where a ReLU's result is positive."""
+    return torch.ops.aten.threshold_backward(g, by, 0)
 
 
 def stretch(Q: int, K: int) -> int:
@@ -44,73 +87,67 @@ def stretch(Q: int, K: int) -> int:
     return Q if Q <= SHORT else min(SIZES, key=lambda s: -(-Q // s) * s * (s + K - 1))
 
 
-def doubled(h: Tensor, batch: int) -> Tensor:
+def doubled(h: Tensor, B: int, T: int, d: int) -> Tensor:
     """(B d, Q, C) phases of dilation d -> (B 2d, Q/2, C) of 2d: entry 2q + r of phase p is entry q of phase p + d r."""
-    h = _filled(h, 2)
-    return h.unflatten(1, (-1, 2)).unflatten(0, (batch, -1)).permute(0, 3, 1, 2, 4).flatten(0, 2)
+    h = filled(h[:, : -(-T // d)], 2)
+    return h.unflatten(1, (-1, 2)).unflatten(0, (B, d)).permute(0, 3, 1, 2, 4).flatten(0, 2)
 
 
-def _filled(h: Tensor, multiple: int) -> Tensor:
+def halved(g: Tensor, B: int, T: int, d: int) -> Tensor:
+    """Back from phases of dilation d to those of d/2."""
+    g = g[:, : -(-T // d)].unflatten(0, (B, 2, d // 2)).permute(0, 2, 3, 1, 4)
+    return g.flatten(2, 3).flatten(0, 1)[:, : -(-2 * T // d)]
+
+
+def filled(h: Tensor, multiple: int) -> Tensor:
     """With zeros at the end, up to a whole number of `multiple` steps."""
     missing = -h.shape[1] % multiple
-    return F.pad(h, (0, 0, 0, missing)) if missing else h
+    return F.pad(h, (0, 0, 0, missing)) if missing else h.contiguous()
 
 
 def convolved(h: Tensor, W: Tensor, b: Tensor, s: int) -> Tensor:
     """A causal convolution of dilation 1: h (N, Q, I), W (C, K, I), b (C,) -> (N, Q, C), s dividing Q."""
     (N, Q, inputs), (C, K, _) = h.shape, W.shape
-    M = cast(Tensor, Banded.apply(W.permute(1, 2, 0), s))
+    M = banded(W.permute(1, 2, 0), s)
     if s == Q:  # nothing before it
-        seen, M = h.flatten(1), M[(K - 1) * inputs :]
-    else:
-        seen = cast(Tensor, Windows.apply(h, s, K - 1))
-    return torch.addmm(b.repeat(s), seen, M).view(N, Q, C)
+        M = M[(K - 1) * inputs :]
+    return torch.addmm(b.repeat(s), windows(h, s, K - 1), M).view(N, Q, C)
 
 
-class Banded(torch.autograd.Function):
-    """(W (K, I, C), s) -> ((K - 1 + s) I, s C): from what a stretch sees, K - 1 steps and itself, to its outputs.
-
-    The j-th output sees the (j + k)-th input through W_k.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, W: Tensor, s: int) -> Tensor:
-        K, inputs, C = W.shape
-        ctx.shape, ctx.s = W.shape, s
-        M = W.new_zeros((K - 1 + s) * inputs, s * C)
-        _diagonals(M, W.shape, s).copy_(W.unsqueeze(1))
-        return M
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        return _diagonals(grads[0].contiguous(), ctx.shape, ctx.s).sum(1), None
+def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Of `convolved`: dW (C, K, I), db and, where wanted, dh."""
+    (N, Q, inputs), (C, K, _) = h.shape, W.shape
+    rows = g.reshape(-1, s * C)
+    dM = windows(h, s, K - 1).mT @ rows
+    if s == Q:
+        dM = F.pad(dM, (0, 0, (K - 1) * inputs, 0))
+    dW = diagonals(dM, K, inputs, C, s).sum(1).permute(2, 0, 1)
+    db = rows.sum(0).view(s, C).sum(0)
+    if not of_h:
+        return dW, db, None
+    turned = banded(W.flip(1).permute(1, 0, 2), s)  # a step is seen by itself and the K - 1 after it
+    dh = windows(g, s, 1 - K) @ (turned[: s * C] if s == Q else turned)
+    return dW, db, dh.view(N, Q, inputs)
 
 
-def _diagonals(M: Tensor, shape: tuple[int, ...], s: int) -> Tensor:
+def banded(W: Tensor, s: int) -> Tensor:
+    """(K, I, C) -> ((K - 1 + s) I, s C): the j-th output sees the (j + k)-th input through W_k."""
+    K, inputs, C = W.shape
+    M = W.new_zeros((K - 1 + s) * inputs, s * C)
+    diagonals(M, K, inputs, C, s).copy_(W.unsqueeze(1))
+    return M
+
+
+def diagonals(M: Tensor, K: int, inputs: int, C: int, s: int) -> Tensor:
     """(K, s, I, C): the s places of each W_k in M, as a view."""
-    K, inputs, C = shape
     return M.as_strided((K, s, inputs, C), (inputs * s * C, inputs * s * C + C, s * C, 1))
 
 
-class Windows(torch.autograd.Function):
-    """(x (N, Q, C), s, before) -> (N Q / s, (before + s) C): what each stretch of s steps sees, s dividing Q."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, s: int, before: int) -> Tensor:
-        N, Q, C = x.shape
-        past = F.pad(x, (0, 0, before, 0))
-        ctx.shape, ctx.s, ctx.before = x.shape, s, before
-        view = past.as_strided((N, Q // s, (before + s) * C), (past.stride(0), s * C, 1))
-        return view.reshape(-1, (before + s) * C)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Any:
-        """Every step is in a few windows: their pieces of s steps, put in their places and added."""
-        (N, Q, C), s, before = ctx.shape, ctx.s, ctx.before
-        g = grads[0].view(N, Q // s, before + s, C)
-        own = g[:, :, before:].reshape(N, Q, C)
-        for late in range(1, min(-(-before // s) + 1, Q // s)):  # what the windows `late` stretches later saw of it
-            first = before - late * s
-            piece = g[:, late:, max(first, 0) : first + s].flatten(2)
-            own = own + F.pad(piece, (max(-first, 0) * C, 0, 0, late)).view(N, Q, C)
-        return own, None, None
+def windows(h: Tensor, s: int, before: int) -> Tensor:
+    """(N, Q, C) -> (N Q / s, (before + s) C): each stretch of s steps with the steps before it, or -before after it."""
+    N, Q, C = h.shape
+    if s == Q:
+        return h.flatten(1)
+    wide = F.pad(h, (0, 0, before, 0) if before > 0 else (0, 0, 0, -before))
+    seen = (abs(before) + s) * C
+    return wide.as_strided((N, Q // s, seen), (wide.stride(0), s * C, 1)).reshape(-1, seen)
