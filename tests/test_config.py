@@ -74,3 +74,12 @@ def test_reading_a_good_configuration_builds_no_sentence(monkeypatch):
     monkeypatch.setattr("koopsim.config.KoopsimError", called)
     run = run_of("cifar10/sim-two")
     assert from_dict(Run, to_dict(run)) == run
+
+
+def test_short_precisions_are_a_gpus():
+    from koopsim.config import resolve_precision
+
+    for precision in ("float32", "float64", "tf32", "bf16", "fp16"):
+        assert resolve_precision(precision, "cuda") == precision
+        for device in ("cpu", "mps"):
+            assert resolve_precision(precision, device) == ("float64" if precision == "float64" else "float32")

@@ -28,7 +28,7 @@ TINY = Sizes(
 
 @pytest.fixture(scope="module")
 def findings():
-    rows = ["train", "capture", "inference", "fuse", "stack", "pictures", "solver", "edmd", "growth"]
+    rows = ["train", "capture", "inference", "fuse", "stack", "pictures", "solver", "edmd", "paper", "growth"]
     return bench.run(rows, "cpu", sizes=TINY)
 
 
@@ -40,6 +40,7 @@ def test_every_row_is_measured_or_said_to_be_left_out(findings):
     rows = {c.row for c in findings.comparisons} | {"growth"} | set(findings.skipped)
     assert rows == {*bench.ROWS, bench.GROWTH}
     assert "CUDA" in findings.skipped["capture"]
+    assert "KOOPSIM_PAPER_CODE" in findings.skipped["paper"]
     for peer, row in (("torchdeq", "solver"), ("deeptime", "edmd")):
         if not find_spec(peer):
             assert "koopsim[bench]" in findings.skipped[row]

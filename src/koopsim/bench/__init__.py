@@ -16,6 +16,7 @@ import torch
 from koopsim.bench.growth import draw_growth, growth_curves
 from koopsim.bench.inference import fuse_rows, inference_rows
 from koopsim.bench.machine import measured_machine
+from koopsim.bench.paper import paper_rows
 from koopsim.bench.peers import edmd_rows, solver_rows
 from koopsim.bench.result import BenchFindings, Comparison, Curve, Side, merged
 from koopsim.bench.setting import Setting, Sizes, sizes_for
@@ -32,6 +33,7 @@ ROWS: dict[str, Callable[[Setting], list[Comparison]]] = {
     "pictures": picture_rows,
     "solver": solver_rows,
     "edmd": edmd_rows,
+    "paper": paper_rows,
 }
 GROWTH = "growth"
 

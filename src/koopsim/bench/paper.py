@@ -1,0 +1,131 @@
+"""The paper's own code on the same work: its networks at the presets' sizes, stepped as its training loops do.
+
+It is nobody's package: KOOPSIM_PAPER_CODE names a folder that has `sim/net.py`, such as `src` of a checkout. Its module
+is run from there; nothing of it is in here. One picture's network is stepped beside one of ours.
+"""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from koopsim.bench.result import Comparison, Side
+from koopsim.bench.setting import Setting, in_precision, model_of
+from koopsim.bench.stacks import PICTURE, picture_maker, random_pictures
+from koopsim.bench.timing import Maker, Work, measure
+from koopsim.bench.training import copy_stepping, image_stepping, steps_of
+from koopsim.config import IdentityConfig, SIMConfig, TCNConfig, VGGConfig
+from koopsim.errors import KoopsimError
+from koopsim.presets import PRESETS
+
+VARIABLE = "KOOPSIM_PAPER_CODE"
+COPY, IMAGES = "copy/sim-single", "cifar10/sim-single"
+BATCH = 20  # of copy memory
+Pair = tuple[Maker, Callable[[nn.Module], Maker], int]  # ours, theirs of a network, steps in a turn
+
+
+def paper_networks() -> ModuleType:
+    """The module `sim.net` of the paper's code."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        raise KoopsimError(f"The paper's code is not named: set {VARIABLE} to a folder that has sim/net.py.")
+    file = Path(folder) / "sim" / "net.py"
+    spec = importlib.util.spec_from_file_location("paper_networks", file)
+    if not file.is_file() or spec is None or spec.loader is None:
+        raise KoopsimError(f"{VARIABLE} is {folder}, where there is no sim/net.py.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def their_model(name: str) -> nn.Module:
+    """Their network at the sizes of a preset."""
+    networks, config = paper_networks(), cast(SIMConfig, PRESETS[name].model)
+    match config.lift:
+        case TCNConfig(levels, channels, kernel, inputs):
+            sizes = [channels] * levels
+            return networks.SingleTierTempConvNet(
+                inputs, config.outputs, sizes, kernel, 0.0, config.lift_dim, config.hidden
+            )
+        case VGGConfig(channels, (depth, height, _)):
+            return networks.SingleTierConvNet(height, config.outputs, depth, channels, config.lift_dim, config.hidden)
+        case IdentityConfig(inputs) if config.fourier is not None:
+            features, bandwidth = config.fourier.features, config.fourier.bandwidth
+            return networks.SingleTierFourierNet(inputs, config.outputs, features, config.hidden, bandwidth=bandwidth)
+    raise KoopsimError(f"The paper's code has no network for {name}.")
+
+
+def stepped(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, batch: int) -> Maker:
+    """Their loop: a slice of the data, zeroed gradients, forward, backward, Adam."""
+
+    def make() -> Work:
+        optimizer = torch.optim.Adam(model.train().parameters(), lr=1e-6)
+
+        def work() -> None:
+            for first in range(0, len(x), batch):
+                optimizer.zero_grad()
+                loss(model(x[first : first + batch]), y[first : first + batch]).backward()
+                optimizer.step()
+
+        return work
+
+    return make
+
+
+def applied(model: nn.Module, x: Tensor) -> Maker:
+    """Inference."""
+
+    def work() -> None:
+        with torch.no_grad():
+            model.eval()(x)
+
+    return lambda: work
+
+
+def paper_rows(setting: Setting) -> list[Comparison]:
+    """A training step and inference of the three tasks."""
+    device, sizes, found = setting.device, setting.sizes, []
+    steps = steps_of(setting)
+    ours = copy_stepping(model_of(COPY, device), setting, BATCH, sizes.horizon)
+    theirs = ours.x.float()[:, None]
+    found += _compared(
+        f"copy memory T={sizes.horizon}, batch {BATCH}", COPY, setting,
+        (ours.maker(setting, setting.capture), lambda m: stepped(m, _sequence_loss, theirs, ours.y, BATCH), steps),
+        (applied(model_of(COPY, device), ours.x[:BATCH]), lambda m: applied(m, theirs[:BATCH]), 1),
+    )  # fmt: skip
+    images = image_stepping(model_of(IMAGES, device), setting, sizes.image_batch, (3, 32, 32))
+    x, y, batch = images.x, images.y, images.batch
+    found += _compared(
+        f"CIFAR-10, batch {batch}", IMAGES, setting,
+        (images.maker(setting, setting.capture), lambda m: stepped(m, F.cross_entropy, x, y, batch), steps),
+        (applied(model_of(IMAGES, device), x[:batch]), lambda m: applied(m, x[:batch]), 1),
+    )  # fmt: skip
+    task = random_pictures(1, sizes.picture_size, device)
+    points, colours = (t.view(1, *t.shape[-2:]).expand(steps, -1, -1) for t in task.split("train"))
+    found += _compared(
+        f"a picture of {sizes.picture_size} x {sizes.picture_size}", PICTURE, setting,
+        (picture_maker(setting, 1), lambda m: stepped(m, F.mse_loss, points, colours, 1), steps),
+        (applied(model_of(PICTURE, device), points[0]), lambda m: applied(m, points[0]), 1),
+    )  # fmt: skip
+    return found
+
+
+def _sequence_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1))
+
+
+def _compared(work: str, name: str, setting: Setting, training: Pair, inference: Pair) -> list[Comparison]:
+    found = []
+    for kind, (ours, theirs, units) in (("train step", training), ("inference", inference)):
+        makers: dict[str, Maker] = {"koopsim": ours, "paper": theirs(their_model(name).to(setting.device))}
+        with in_precision(setting.precision):
+            timings = measure(makers, setting.device, setting.sizes.turns, dict.fromkeys(makers, units))
+        sides = (Side(name, timings["koopsim"]), Side("the paper's code", timings["paper"]))
+        found.append(Comparison("paper", f"{kind}, {work}", *sides))
+    return found
