@@ -5,8 +5,11 @@ import json
 import shutil
 from pathlib import Path
 
+from koopsim import datasets
+from koopsim.config import Run
+from koopsim.datasets.inputs import ImageInputs
 from koopsim.runs import RunDirectory, write_json
-from koopsim.zoo import FOLDER
+from koopsim.zoo import FOLDER, cards
 
 ROOT = Path(__file__).resolve().parent.parent
 LICENCES = {
@@ -18,8 +21,17 @@ LICENCES = {
 LARGEST = 1_000_000  # bytes
 
 
+def takes(name: str, run: Run) -> dict | None:
+    """How pictures become a classifier's inputs, from its data; where that is not here, as the last card says."""
+    data = getattr(run.task, "dataset", None)
+    if data is None:
+        return None
+    here = {entry.name for entry in datasets.inventory() if entry.present}
+    return ImageInputs.of(datasets.load(data)).as_dict() if data in here else cards().get(name, {}).get("takes")
+
+
 def main() -> None:
-    cards = {}
+    made = {}
     for file in sorted((ROOT / "results" / "h200").glob("*/checkpoint.safetensors")):
         directory = RunDirectory(file.parent)
         name, run = directory.read_config()
@@ -29,11 +41,12 @@ def main() -> None:
             print(f"{name} is left out: {file.stat().st_size:,} bytes")
             continue
         shutil.copyfile(file, FOLDER / kept)
-        cards[name] = {
+        made[name] = {
             "file": kept,
             "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
             "parameters": result["parameters"],
             "test": result["test"],
+            "takes": takes(name, run),
             "seed": run.seed,
             "trained_on": f"{run.train_on} of {getattr(run.task, 'dataset', 'copy memory')}",
             "data_licence": LICENCES[name.split("/")[0]],
@@ -42,8 +55,8 @@ def main() -> None:
             "repeat": f"koopsim train {name.replace(':best', ' --recipe best')} --seed {run.seed}",
             "run": result["run"],
         }
-    write_json(FOLDER / "cards.json", cards)
-    print(json.dumps({name: card["test"] for name, card in cards.items()}, indent=1))
+    write_json(FOLDER / "cards.json", made)
+    print(json.dumps({name: card["test"] for name, card in made.items()}, indent=1))
 
 
 if __name__ == "__main__":

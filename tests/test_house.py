@@ -11,8 +11,8 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
     "errors", "files", "registry", "config", "spaces", "words", "kinds", "presets", "runs", "datasets", "pictures",
-    "nn", "implicit", "models", "spectral", "tasks", "train", "search", "zoo", "export", "bridge", "report",
-    "reproduce", "bench", "cli",
+    "predicting", "nn", "implicit", "models", "spectral", "tasks", "train", "search", "zoo", "export", "bridge",
+    "report", "reproduce", "bench", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

@@ -2,7 +2,7 @@
 
     koopsim.build("copy/sim-single")        an untrained model of the paper, by name
     koopsim.SIM(lift=..., ...)              your own
-    koopsim.load("cifar10/sim-single")      a trained one of the zoo, or of a run directory
+    koopsim.load("cifar10/sim-single")      a trained one of the zoo, of a run directory, of a file
     koopsim.spectral.analyze(A)             does it settle, oscillate or blow up?
 
 Names are imported when they are first used, so that `import koopsim` costs nothing.

@@ -2,6 +2,7 @@
 
     config.json              the preset's name and the whole configuration
     env.json                 commit, command, versions, hardware
+    inputs.json              of a classifier: how pictures become what it takes, and its classes (datasets/inputs.py)
     data.json                a fingerprint of the data, so that other data is not taken for it
     metrics.jsonl            one line an epoch: the truth that every curve is drawn from
     checkpoint.safetensors   where to go on from: weights, optimiser, random state
@@ -31,7 +32,9 @@ from koopsim.files.writing import append_line, named, write_atomically, write_fi
 
 __all__ = ["RunDirectory", "environment", "named", "read_json", "write_atomically", "write_figure", "write_json"]
 
-RUN_FILES = ("config.json", "data.json", "env.json", "metrics.jsonl", "checkpoint.safetensors", "result.json")
+RUN_FILES = (
+    "config.json", "data.json", "inputs.json", "env.json", "metrics.jsonl", "checkpoint.safetensors", "result.json",
+)  # fmt: skip
 
 
 class RunDirectory:

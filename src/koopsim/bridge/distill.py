@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from koopsim.bridge.hidden import Solvable, check_inputs, solve
-from koopsim.config import Recipe
+from koopsim.config import LiftConfig, MLPConfig, Recipe, SIMConfig
 from koopsim.errors import KoopsimError
 from koopsim.implicit import TransformerDEQ, UnconvergedWarning
-from koopsim.nn import MLP, SIM, TCN
+from koopsim.nn import MLP, SIM
+from koopsim.nn.tokens import TokenTCN, TokenTCNConfig
 from koopsim.tasks import Task
 from koopsim.train import Trainer
 
@@ -94,21 +94,6 @@ def equilibria(deq: Solvable, inputs: Tensor, batch: int = 64) -> tuple[Tensor, 
     return torch.cat(parts), torch.cat(converged)
 
 
-class TokenTCN(nn.Module):
-    """mu for the tokens of a TransformerDEQ: its own embedding, standardised, then a TCN."""
-
-    embedding: Tensor
-
-    def __init__(self, deq: TransformerDEQ, outputs: int, levels: int, channels: int = 40, kernel: int = 4):
-        super().__init__()
-        table = deq.embedding.detach()
-        self.register_buffer("embedding", (table - table.mean(dim=0)) / (table.std() + 1e-12))
-        self.tcn = TCN(outputs, levels, channels, kernel, table.shape[1])
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.tcn(F.embedding(tokens.long(), self.embedding))
-
-
 class _States(nn.Module):
     """The SIM's state map as a model of its own."""
 
@@ -152,14 +137,20 @@ def student(
     """A SIM, untrained, whose state has the size of the equilibria z and whose h reads them as the DEQ does."""
     sequence = isinstance(deq, TransformerDEQ)
     hidden = z.shape[-1] if sequence else z[0].numel()
+    config: LiftConfig | None = None  # of a lift that is made here
     if lift is None and isinstance(deq, TransformerDEQ):
-        lift = TokenTCN(deq, lift_dim, levels=max(1, (x.shape[1] - 1).bit_length() - 1))
+        levels = max(1, (x.shape[1] - 1).bit_length() - 1)
+        vocabulary, width = deq.embedding.shape
+        lift, config = TokenTCN(deq.embedding, lift_dim, levels), TokenTCNConfig(vocabulary, width, levels)
     if lift is None:
         if x.dim() != 2 or not x.is_floating_point():
             raise KoopsimError(f"For inputs of shape {tuple(x.shape)} name the lift: distill(deq, inputs, lift=...).")
-        lift = MLP(x.shape[1], 2 * lift_dim, lift_dim)
+        lift, config = MLP(x.shape[1], 2 * lift_dim, lift_dim), MLPConfig(x.shape[1], 2 * lift_dim)
     weight, bias = (deq.embedding, deq.output_bias) if isinstance(deq, TransformerDEQ) else _parts(readout)
     sim = SIM(lift, lift_dim, hidden if weight is None else weight.shape[0], hidden, rank=rank, projector=projector)
+    if config is not None:
+        sizes = {"lift_dim": lift_dim, "rank": rank, "projector": projector}
+        sim.config = SIMConfig(config, **sizes, hidden=hidden, outputs=sim.h.out_features)
     _pass_through(sim, float(z.abs().max()))
     if weight is not None:
         with torch.no_grad():

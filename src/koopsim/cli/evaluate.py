@@ -1,6 +1,6 @@
 """koopsim eval: the figures of a trained run on one split."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -21,6 +21,8 @@ class Arguments:
     """A run directory, or a model of the zoo, such as zoo:mnist/sim-two."""
     split: Literal["train", "valid", "train+valid", "test"] = "test"
     """Which part of the data."""
+    data: str | None = None
+    """For image classification: where the pictures are now, if they have moved since."""
     out: Path | None = None
     """For image classification: write the confusion matrix and the worst mistakes here, as pictures and JSON."""
     overwrite: bool = False
@@ -48,7 +50,7 @@ def main(argv: list[str]) -> int:
         name, run = RunDirectory(arguments.what).read_config()
     device = pick_device(arguments.device)
     model = zoo.load(arguments.what, device)
-    task = build_task(run.task, device)
+    task = build_task(moved(run.task, arguments.data, name), device)
     if not arguments.what.startswith(zoo.PREFIX) and not arguments.other_data:
         RunDirectory(arguments.what).check_data(fingerprint_of(task))
     figures = task.evaluate(model, arguments.split)
@@ -68,6 +70,21 @@ def main(argv: list[str]) -> int:
     if files:
         print(f"  {', '.join(f.name for f in files)} are in {arguments.out}/")
     return 0
+
+
+def moved(task, data: str | None, name: str):
+    """The task on the pictures at `data`."""
+    if data is None:
+        was = getattr(task, "dataset", "")
+        if "/" in was and not Path(was).exists():
+            raise KoopsimError(
+                f"The pictures of {name} are no longer at {was}; say where they are now: --data DIR. To name new "
+                "pictures none of them are needed: koopsim predict."
+            )
+        return task
+    if not hasattr(task, "dataset"):
+        raise KoopsimError(f"--data says where the pictures of a classifier are; {name} is none.")
+    return replace(task, dataset=str(Path(data).resolve()) if Path(data).exists() else data)
 
 
 def mistakes(task, model, name: str, split: str, folder: Path) -> list[Path]:

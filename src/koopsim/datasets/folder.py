@@ -17,7 +17,7 @@ from koopsim.datasets.npz import split_in_two
 from koopsim.errors import KoopsimError
 from koopsim.files.picture import opened_picture
 
-_ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
+ENDINGS = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
 _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
 _MOST = 2**33  # bytes of decoded pictures; more would fill a laptop's memory before the first step
 
@@ -56,10 +56,10 @@ def _pictures(classes: dict[str, Path], path: Path) -> dict[str, list[Path]]:
         raise KoopsimError(f"{path} has no folders; expected one a class, each with its pictures: {path}/cat/1.png.")
     found = {}
     for name, folder in classes.items():
-        files = (f for f in folder.rglob("*") if f.suffix.lower() in _ENDINGS and not f.name.startswith("."))
+        files = (f for f in folder.rglob("*") if f.suffix.lower() in ENDINGS and not f.name.startswith("."))
         found[name] = sorted((f for f in files if f.is_file()), key=lambda f: f.relative_to(folder).as_posix())
         if not found[name]:
-            raise KoopsimError(f"{folder} has no pictures; expected some of {', '.join(sorted(_ENDINGS))}.")
+            raise KoopsimError(f"{folder} has no pictures; expected some of {', '.join(sorted(ENDINGS))}.")
     return found
 
 
@@ -83,7 +83,7 @@ def _decode_all(files: list[Path], path: Path) -> np.ndarray:
         )
     x = np.empty((len(files), channels, size[1], size[0]), np.uint8)
     for row, file in zip(x, files, strict=True):
-        row[:] = _decode(file, channels, size)
+        row[:] = decode(file, channels, size)
     return x
 
 
@@ -94,20 +94,25 @@ def _look(file: Path) -> tuple[str, tuple[int, int]]:
         return picture.mode, (picture.height, picture.width) if turned else picture.size
 
 
-def _decode(file: Path, channels: int, size: tuple[int, int]) -> np.ndarray:
-    """(channels, height, width) of one picture, upright, on white."""
+def decode(file: Path, channels: int, size: tuple[int, int]) -> np.ndarray:
+    """(channels, height, width) of the picture in a file; `size` is (width, height)."""
     with opened_picture(file) as opened:
-        picture = ImageOps.exif_transpose(opened)
-        if picture.mode.startswith("I"):  # 16 bits a pixel; Pillow's own conversion would clip, not scale
-            values = np.asarray(picture)
-            if values.min() < 0 or values.max() > 65535:
-                raise ValueError("its values do not fit in 16 bits")
-            picture = Image.fromarray((values >> 8).astype(np.uint8))
-        elif picture.mode == "F":
-            raise ValueError("its pixels are floats")
-        if "A" in picture.getbands() or "transparency" in picture.info:
-            picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
-        picture = picture.convert("L" if channels == 1 else "RGB")
-        if picture.size != size:
-            picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
-        return np.asarray(picture).reshape(size[1], size[0], channels).transpose(2, 0, 1)
+        return decoded(opened, channels, size)
+
+
+def decoded(opened: Image.Image, channels: int, size: tuple[int, int]) -> np.ndarray:
+    """(channels, height, width) of one picture, upright, on white."""
+    picture = ImageOps.exif_transpose(opened)
+    if picture.mode.startswith("I"):  # 16 bits a pixel; Pillow's own conversion would clip, not scale
+        values = np.asarray(picture)
+        if values.min() < 0 or values.max() > 65535:
+            raise ValueError("its values do not fit in 16 bits")
+        picture = Image.fromarray((values >> 8).astype(np.uint8))
+    elif picture.mode == "F":
+        raise ValueError("its pixels are floats")
+    if "A" in picture.getbands() or "transparency" in picture.info:
+        picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture.convert("RGBA"))
+    picture = picture.convert("L" if channels == 1 else "RGB")
+    if picture.size != size:
+        picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
+    return np.asarray(picture).reshape(size[1], size[0], channels).transpose(2, 0, 1)

@@ -15,12 +15,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from koopsim.implicit.info import DEQInfo
+from koopsim.nn.saved import Model
 
 
-class SolverModel(nn.Module):
+class SolverModel(Model):
     """Base of all models whose answer is found by a solver.
 
     A subclass sets `last_info` in its forward, and says what `limits` its budgets have.

@@ -20,6 +20,7 @@ from koopsim.nn.lift import TCN
 from koopsim.nn.limit import LimitOperator
 from koopsim.nn.linear import Linear
 from koopsim.nn.readout import Output, StateReadout
+from koopsim.nn.saved import Model
 from koopsim.nn.transforms import on_cpu, usable
 from koopsim.spaces import BANDWIDTH, LogUniform, Parameter
 from koopsim.words import Look
@@ -27,7 +28,7 @@ from koopsim.words import Look
 TAIL_SIZES = (128, 64, 64, 32)  # D, K, H and outputs: up to these the tiles of `kernels.tail` stay in registers
 
 
-class SIM(nn.Module):
+class SIM(Model):
     """y = h(nu(U V phi(x))) with phi = mu, psi o mu, or psi.
 
     lift       mu: any module (..., input) -> (..., lift_dim); nn.Identity() for the RFF-only model

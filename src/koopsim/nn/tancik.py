@@ -15,6 +15,7 @@ from koopsim.config import FourierNetworkConfig
 from koopsim.kinds import ModelKind, register
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.lift import MLP
+from koopsim.nn.saved import Model
 from koopsim.words import Look
 
 
@@ -28,7 +29,7 @@ class UnscaledFourierFeatures(RandomFourierFeatures):
         return super().forward(x) * math.sqrt(self.frequencies.shape[0])
 
 
-class FourierNetwork(nn.Module):
+class FourierNetwork(Model):
     """(..., inputs) -> (..., outputs) in (0, 1)."""
 
     def __init__(self, inputs: int, features: int, sigma: float, width: int, outputs: int, layers: int = 3):

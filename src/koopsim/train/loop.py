@@ -26,6 +26,7 @@ from koopsim.nn import count_parameters
 from koopsim.runs import RunDirectory, write_json
 from koopsim.tasks import Task, build_task
 from koopsim.tasks.fingerprint import fingerprint_of
+from koopsim.tasks.inputs import note_inputs
 from koopsim.train.state import Position, load_checkpoint, load_model, save_checkpoint
 from koopsim.train.step import Trainer
 
@@ -112,6 +113,7 @@ def _train(
 ) -> dict[str, Any]:
     task, trainer = prepare(run, device, capture, task=task)
     directory.check_data(fingerprint_of(task), note=True)
+    note_inputs(directory.path, task)
     position = Position()
     if resume and directory.checkpoint_file.exists():
         position = load_checkpoint(directory.checkpoint_file, trainer)

@@ -16,9 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from koopsim.config import Run, from_dict
+from koopsim.config import ModelConfig, Run, from_dict
+from koopsim.datasets.inputs import ImageInputs, read_inputs
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.models import build
+from koopsim.nn.saved import known, load_saved
+from koopsim.runs import RunDirectory
 from koopsim.train.loop import load as load_run
 from koopsim.train.state import load_model
 
@@ -46,10 +49,38 @@ def run_of_card(name: str) -> Run:
 
 
 def load(what: Path | str, device: torch.device | str = "cpu") -> nn.Module:
-    """A trained model in eval mode: of the zoo by its name ("cifar10/sim-single"), or of a run directory."""
+    """A trained model in eval mode: of the zoo by its name ("cifar10/sim-single"), of a run directory, or of a file
+    that `model.save` wrote. Of a set of pictures it is the list of their networks.
+    """
+    if Path(what).is_file():
+        return load_saved(what, device)
     name = str(what).removeprefix(PREFIX)
     if Path(what).is_dir() or (name not in cards() and not str(what).startswith(PREFIX)):
-        return load_run(what, device)
+        model = load_run(what, device)
+        return model if isinstance(model, nn.ModuleList) else known(model, *_about(Path(what)))
+    run = run_of_card(name)
+    return known(_of_the_zoo(name, device), run.model, inputs_of_card(name))
+
+
+def _about(folder: Path) -> tuple[ModelConfig, ImageInputs | None]:
+    """(configuration, what it takes) of a run directory. A run that did not write it down yet learnt from data which
+    a model of the zoo may have learnt from too.
+    """
+    _, run = RunDirectory(folder).read_config()
+    inputs = read_inputs(folder)
+    data = getattr(run.task, "dataset", None)
+    same = [name for name in cards() if getattr(run_of_card(name).task, "dataset", object()) == data]
+    return run.model, inputs or (inputs_of_card(same[0]) if same else None)
+
+
+def inputs_of_card(name: str) -> ImageInputs | None:
+    """How pictures become what the model takes; None of one that takes no pictures."""
+    said = card(name).get("takes")
+    return said and ImageInputs.from_dict(said, f"card of {name}")
+
+
+def _of_the_zoo(name: str, device: torch.device | str) -> nn.Module:
+    """The weights inside the package, compared with their checksum."""
     file = FOLDER / card(name)["file"]
     if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != card(name)["sha256"]:
         raise KoopsimError(f"The weights of {name} in {file} are missing or damaged; install koopsim again.")

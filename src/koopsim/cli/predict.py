@@ -1,0 +1,58 @@
+"""koopsim predict: what a trained classifier says of pictures."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from koopsim.cli import parse
+from koopsim.errors import KoopsimError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Name pictures, with probabilities: CSV on standard output, or JSON. The run's folder is all that is needed."""
+
+    what: Annotated[str, tyro.conf.Positional]
+    """A run directory, a file of model.save, or a model of the zoo, such as zoo:mnist/sim-two."""
+    pictures: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Picture files, or folders that hold some at any depth."""
+    out: Path | None = None
+    """Write to this file instead: .csv or .json."""
+    overwrite: bool = False
+    """Replace --out where it exists."""
+    data: str | None = None
+    """Of a run that does not say what it takes: the pictures it was trained on, a name or a folder."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
+    json: bool = False
+    """JSON instead of CSV."""
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse(Arguments, argv, "predict")
+    if not arguments.pictures:
+        raise KoopsimError("Name pictures: koopsim predict RUN a.png b.jpg, or a folder of them.")
+    if arguments.out is not None and arguments.out.suffix not in (".csv", ".json"):
+        raise KoopsimError(f"--out is {arguments.out}; give a file that ends in .csv or .json.")
+    if arguments.out is not None and arguments.out.exists() and not arguments.overwrite:
+        raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
+    from koopsim import datasets, zoo
+    from koopsim.datasets.inputs import ImageInputs, picture_files
+    from koopsim.predicting import predict
+    from koopsim.runs import write_atomically
+    from koopsim.train import pick_device
+
+    files = picture_files(arguments.pictures)
+    model = zoo.load(arguments.what, pick_device(arguments.device))
+    found = predict(model, files, ImageInputs.of(datasets.load(arguments.data)) if arguments.data else None)
+    as_json = arguments.json if arguments.out is None else arguments.out.suffix == ".json"
+    text = found.json() + "\n" if as_json else found.csv()
+    if arguments.out is None:
+        sys.stdout.write(text)
+    else:
+        write_atomically(arguments.out, text.encode())
+        print(f"{len(found)} pictures named in {arguments.out}", file=sys.stderr)
+    return 0

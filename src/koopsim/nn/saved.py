@@ -1,0 +1,102 @@
+"""A model as one file, with all that is needed to use it, and the base class whose models write it.
+
+    file.safetensors     weights and buffers;  header "koopsim.model": configuration, name, what it takes (ImageInputs)
+
+    model.save("flowers.safetensors")        koopsim.load("flowers.safetensors").predict("a.png")
+
+A trainer keeps all parameters of a model as views of one vector; here each is written by itself, so it does not matter
+who trained the model. Loading never executes code: the file names a kind of model that is registered, and nothing else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from koopsim.config import ModelConfig, from_dict, to_dict
+from koopsim.datasets.inputs import ImageInputs
+from koopsim.errors import KoopsimError
+from koopsim.files.tensors import read_tensors, require_match, write_tensors
+from koopsim.kinds import model_kind
+from koopsim.predicting import Pictures, Predictions, predict
+
+HEADER = "koopsim.model"
+
+
+class Model(nn.Module):
+    """Base of this house's models: one that was built from a configuration can be saved, a classifier asked.
+
+    config   what it was built from; None of one put together by hand
+    takes    how pictures become its inputs, and its classes; None where no run has said so
+    """
+
+    config: ModelConfig | None = None
+    takes: ImageInputs | None = None
+
+    def save(self, path: Path | str, name: str = "") -> Path:
+        """Write the model to `path`, whole or not at all; `koopsim.load(path)` reads it."""
+        return save_model(path, self, self.config, self.takes, name)
+
+    def predict(self, pictures: Pictures) -> Predictions:
+        """Names and probabilities of pictures: files, Pillow images, or bytes (n, channels, height, width)."""
+        return predict(self, pictures)
+
+
+def save_model(
+    path: Path | str, model: nn.Module, config: ModelConfig | None, takes: ImageInputs | None = None, name: str = ""
+) -> Path:
+    """Write a model and what it is; anyone's module will do whose configuration is registered."""
+    path = Path(path)
+    if config is None:
+        raise KoopsimError(
+            "This model was put together by hand, so no file can say how to build it again: make it by "
+            "koopsim.build(config), or set model.config to a configuration that builds the same modules."
+        )
+    if path.suffix != ".safetensors":
+        raise KoopsimError(f"The file is {path.name}; a saved model ends in .safetensors.")
+    _require_same(model_kind(config).build(config), model, config)
+    about = {"name": name, "model": to_dict(config), "takes": takes and takes.as_dict()}
+    try:
+        write_tensors(path, model.state_dict(), {HEADER: about})
+    except OSError as error:
+        raise KoopsimError(f"Cannot write {path}: {error.strerror}.") from error
+    return path
+
+
+def load_saved(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+    """The model in a file that `save` wrote, in eval mode."""
+    path = Path(path)
+    try:
+        tensors, header = read_tensors(path, "model of koopsim")
+    except FileNotFoundError:
+        raise KoopsimError(f"There is no file {path}.") from None
+    about = header.get(HEADER)
+    if not isinstance(about, dict) or "model" not in about:
+        raise KoopsimError(f"{path} holds no model of koopsim; model.save(path) writes one.")
+    config = from_dict(ModelConfig, about["model"], f"{path}: model")
+    takes = about.get("takes") and ImageInputs.from_dict(about["takes"], f"{path}: takes")
+    model = model_kind(config).build(config)
+    require_match(model.state_dict(), tensors, path, "model of another configuration than it says")
+    model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.float32))
+    model.load_state_dict(tensors)
+    return known(model, config, takes).to(device).eval()
+
+
+def known(model: nn.Module, config: ModelConfig, takes: ImageInputs | None = None) -> nn.Module:
+    """The model with what it was built from and what it takes written on it."""
+    for name, value in (("config", config), ("takes", takes)):
+        setattr(model, name, value)
+    return model
+
+
+def _require_same(built: nn.Module, model: nn.Module, config: Any) -> None:
+    """A configuration that builds other modules than these would be found out only by whoever loads the file."""
+    own, theirs = ({k: tuple(t.shape) for k, t in m.state_dict().items()} for m in (built, model))
+    if own != theirs:
+        wrong = sorted(k for k in own.keys() | theirs.keys() if own.get(k) != theirs.get(k))
+        raise KoopsimError(
+            f"The model is not what its {type(config).__name__} builds: the first tensor that differs is {wrong[0]!r}."
+        )

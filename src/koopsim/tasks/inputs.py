@@ -1,0 +1,22 @@
+"""What a task's models take, written down for whoever uses one without the task's data."""
+
+from pathlib import Path
+
+from koopsim.datasets.inputs import ImageInputs, write_inputs
+from koopsim.tasks.base import Task
+from koopsim.tasks.classification import Classification
+
+
+def inputs_of(task: Task) -> ImageInputs | None:
+    """How pictures become the inputs of a classifier of this task; None of tasks without pictures to name."""
+    if not isinstance(task, Classification):
+        return None
+    scale, shift = (tuple(t.double().flatten().tolist()) for t in (task.scale, task.shift))
+    return ImageInputs(tuple(task.classes), task.image, scale, shift)
+
+
+def note_inputs(folder: Path, task: Task) -> None:
+    """Write it beside a run's weights, before the first step: the folder alone is then enough to use them."""
+    found = inputs_of(task)
+    if found is not None:
+        write_inputs(folder, found)
