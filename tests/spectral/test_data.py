@@ -48,8 +48,6 @@ def test_many_more_columns_than_snapshots():
     assert model.modes_.shape == (3000, 3)
     np.testing.assert_allclose(model.forecast(Z[0], 59), Z, atol=1e-7)
     np.testing.assert_allclose(model.predict(Z[:-1]), Z[1:], atol=1e-7)
-    with pytest.raises(ValueError, match="begin with partial_fit"):
-        model.partial_fit(Z)
 
 
 def test_the_snapshot_space_gives_the_same_as_the_whole_space():
@@ -60,6 +58,10 @@ def test_the_snapshot_space_gives_the_same_as_the_whole_space():
     assert all_._basis is None
     np.testing.assert_allclose(few.koopman_matrix_, all_.koopman_matrix_, atol=1e-9)
     np.testing.assert_allclose(few.residuals_, all_.residuals_, atol=1e-9)
+    few.partial_fit(Z)  # the same again
+    assert few._basis is None
+    assert few.n_samples_seen_ == 58
+    np.testing.assert_allclose(few.koopman_matrix_, all_.koopman_matrix_, atol=1e-9)
     wide = EDMD(RandomFourier(200, 2.0), rank=8).fit(RNG.uniform(-1, 1, (30, 2)))
     assert wide.koopman_matrix_.shape == (200, 200)
     assert wide.predict([[0.1, 0.2]]).shape == (1, 2)
@@ -199,3 +201,24 @@ def test_a_constant_column_is_no_trouble():
     Z = np.c_[orbit(A2, [1.0, 0.5], 40), np.full(41, 3.0)]
     assert sorted(np.abs(EDMD(Identity()).fit(Z).eigenvalues_))[-1] == pytest.approx(1)
     assert EDMD(Monomials(2)).fit(Z).rank_ == 6
+
+
+def test_residuals_are_those_of_the_samples_that_were_fitted():
+    Z = RNG.standard_normal((300, 2))
+    model = EDMD(Monomials(2)).fit((Z, np.tanh(Z)))
+    streamed = EDMD(Monomials(2)).partial_fit((Z, np.tanh(Z)))
+    np.testing.assert_allclose(model.residuals_, streamed.residuals_, atol=1e-10)
+    for options in ({"rank": 3}, {"ridge": 0.1}, {"rtol": 0.3}):
+        a, b = (EDMD(Monomials(2), **options) for _ in range(2))
+        a.fit((Z, np.tanh(Z)))
+        b.partial_fit((Z, np.tanh(Z)))
+        np.testing.assert_allclose(a.residuals_, b.residuals_, atol=1e-10)
+        assert a.solution_.relative_residual == pytest.approx(b.solution_.relative_residual, abs=1e-12)
+    Z, U = steered()
+    a, b = EDMD(RandomFourier(8)).fit(Z, control=U), EDMD(RandomFourier(8)).partial_fit(Z, control=U)
+    np.testing.assert_allclose(a.residuals_, b.residuals_, atol=1e-9)
+    changed = RNG.standard_normal((300, 2))
+    model = EDMD(Identity()).fit(changed)
+    changed *= 2
+    with pytest.raises(ValueError, match="changed after fit"):
+        _ = model.residuals_

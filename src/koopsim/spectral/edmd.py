@@ -24,7 +24,7 @@ from .analysis import analyze
 from .constant import discount
 from .delays import Delays
 from .dictionary import Identity, Monomials, as_dictionary
-from .factor import Columns
+from .factor import Columns, gram, root
 from .regression import EPS, IN_SPAN, Layout, Settings, Solution, Triangle, solve
 from .snapshots import row_space
 from .trajectories import Block, Stretch, controls, held_inputs, layout, lifted_pairs, lifted_runs, stretches
@@ -115,21 +115,30 @@ class EDMD(TransformerMixin, BaseEstimator):
         X_, Y = self._stretches(kind, parts, held, steering, chosen)
         if reset:
             self.n_inputs_, self.n_controls_ = widths
-            self._begin(chosen, kind, X_, Y)
+            self._begin(chosen, X_, Y)
+            self._triangle = Triangle(self.device, leading=not stream)
         elif widths != (self.n_inputs_, self.n_controls_):
             raise ValueError(
                 f"this model was fitted with {self.n_inputs_} inputs and {self.n_controls_} controls; "
                 f"got {widths[0]} and {widths[1]}"
             )
-        elif self._basis is not None:
-            raise ValueError("fit() worked in the span of its few samples; to add more, begin with partial_fit()")
+        elif self._triangle.leading:
+            self._open()
         if reset and not stream and sum(run.states.shape[0] for run in X_) < self.n_observables_:
             self._basis = row_space(np.concatenate([self._lift(run.seen) for run in (*X_, *Y)]))
         for block in self._blocks(X_, Y):
             self._triangle.add(self._columns(block))
         self.n_samples_seen_ = self._triangle.rows
+        self._data = None if stream else (X_, Y)  # as given, not copied
         self._cache: dict[str, Any] = {}
         return self
+
+    def _open(self) -> None:
+        """After fit(), room for more samples: all of R, of all observables."""
+        assert self._data is not None
+        self._triangle, self._basis = Triangle(self.device), None
+        for block in self._blocks(*self._data):
+            self._triangle.add(self._columns(block))
 
     def _check_parameters(self) -> None:
         if not self.ridge >= 0:
@@ -174,8 +183,8 @@ class EDMD(TransformerMixin, BaseEstimator):
         X, Y = (Stretch(z, z if u is None else np.hstack([z, u]), control[0]) for z in parts)
         return [X], [Y]
 
-    def _begin(self, dictionary: Any, kind: str, X: list[Stretch], Y: list[Stretch]) -> None:
-        """Fit the dictionary, and start with no samples."""
+    def _begin(self, dictionary: Any, X: list[Stretch], Y: list[Stretch]) -> None:
+        """Fit the dictionary."""
         if hasattr(dictionary, "fit_pairs"):
             now, after = (X[0].seen, Y[0].seen) if Y else [
                 np.concatenate([run.seen[cut] for run in X]) for cut in (slice(-1), slice(1, None))
@@ -186,20 +195,18 @@ class EDMD(TransformerMixin, BaseEstimator):
             enough = len(both) == 1 or isinstance(dictionary, (Identity, Monomials))  # these look at the width alone
             dictionary.fit(both[0] if enough else np.concatenate(both))
         self.dictionary_, self._basis = dictionary, None
-        first = self._lift(X[0].seen[:1])
-        self.n_observables_ = first.shape[1]
-        self._triangle = Triangle(self.device)
+        self.n_observables_ = self._lift(X[0].seen[:1]).shape[1]
 
     def _blocks(self, X: list[Stretch], Y: list[Stretch]) -> Iterator[Block]:
         rows = self.chunk or max(ENTRIES // self.n_observables_, 8 * self.n_observables_)
         return lifted_pairs(X[0], Y[0].seen, self._coordinates, rows) if Y else lifted_runs(X, self._coordinates, rows)
 
     def _columns(self, block: Block) -> Columns:
-        lead, width = block.now, block.now.shape[0]
-        states = block.states if self._state_columns is None else np.empty((width, 0))
+        lead = block.now
+        states = block.states if self._state_columns is None else np.empty((lead.shape[0], 0))
         if block.control is not None:
             lead = np.hstack([block.control, lead])
-        return Columns(lead, block.after, states, block.shifted and block.control is None)
+        return Columns(lead, block.after, states)
 
     @property
     def _state_columns(self) -> Array | None:
@@ -229,12 +236,29 @@ class EDMD(TransformerMixin, BaseEstimator):
             inside = columns if B is None or columns is None else np.empty(0, dtype=int)
             scaled = B is None and not isinstance(self.dictionary_, Identity)
             where = Layout(self.n_controls_, N, self.n_features_in_, inside)
-            found = solve(self._triangle, where, Settings(self.ridge, self.rank, self.rtol, scaled))
+            settings = Settings(self.ridge, self.rank, self.rtol, scaled)
+            found = solve(self._triangle, where, settings, self._misfit if self._triangle.leading else None)
             if B is not None:
                 found = replace(found, up=found.up @ B.conj().T, down=B @ found.down)
                 found = found if columns is None else replace(found, decode=found.up[:, columns])
             self._cache["solution"] = found
         return self._cache["solution"]
+
+    def _misfit(self, down: Array, core: Array, control: Array) -> Array:
+        """T with T^H T = E^H E / m, E = psi(Y) - psi(X) core - u control, on the samples that were fitted."""
+        if self._data is None:
+            raise ValueError("residuals need the samples, or a model that was fed by partial_fit alone; fit again")
+        G, size = np.zeros((core.shape[0],) * 2, dtype=core.dtype), 0.0
+        for block in self._blocks(*self._data):
+            psi = block.now @ down
+            E = block.after @ down - psi @ core
+            if block.control is not None:
+                E -= block.control @ control
+            G, size = G + gram(E), size + float(np.vdot(psi, psi).real)
+        m, r = self.n_samples_seen_, core.shape[0]
+        if not self.n_controls_ and abs(size / m - r) > 1e-3 * r and self.solution_.spectrum is None:
+            raise ValueError("the data were changed after fit(), which keeps no copy of them; fit again")
+        return root(G) / np.sqrt(m)
 
     @property
     def koopman_matrix_(self) -> Array:

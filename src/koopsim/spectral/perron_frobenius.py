@@ -76,7 +76,7 @@ def perron_frobenius(model: EDMD, components: int | None = None, samples: Any = 
         chi = right @ _vertices(model.transform(_rows(samples, model)) @ (s.down @ right))
     wl, vl = np.linalg.eig(core.T)
     left = _real_span(vl[:, np.argsort(np.abs(wl - 1), kind="stable")[:count]], count)
-    p = left @ np.linalg.inv(chi.T @ left).T  # chi^T p = I: the dual basis
+    p = left @ np.linalg.inv(chi.T @ left)  # chi^T p = I: the dual basis
     sizes = np.argsort(-np.abs(w), kind="stable")
     return PerronFrobenius(s.down @ core.conj().T @ s.up, w[sizes], count, model, s.down @ p, s.down @ chi)
 

@@ -7,6 +7,9 @@ A new piece is factored (`factor.py`), stacked under R and factored again (TSQR)
     K = argmin ||phi(X) K + U B - phi(Y)||,     A = K^T          phi(f(z)) = A phi(z) + B^T u
     residual of (lambda, v) = ||phi(Y) v - lambda phi(X) v|| / ||phi(X) v||     ResDMD, Colbrook & Townsend
 
+A stream keeps all of R. Where the samples can be seen again, the rows of phi(X) are enough, and the misfit
+phi(Y) - phi(X) K is measured on them when a residual is first asked for.
+
 Control inputs U come first, so that the rows of R below theirs are those of the same problem with what U explains
 taken out of it (Frisch & Waugh): K is had from them as if there were no U. K is computed in observables psi that are
 orthonormal over the samples: phi R11^-1, or by the SVD of R11 with columns of unit root mean square where a `rank` or
@@ -15,6 +18,7 @@ orthonormal over the samples: phi R11^-1, or by the SVD of R11 with columns of u
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs, solve_triangular
 
-from .factor import Columns, qr_rows, triangle
+from .factor import Columns, householder, leading_rows, qr_rows
 
 Array = NDArray[Any]  # float64, or complex128 for complex states
 EPS = float(np.finfo(np.float64).eps)
@@ -32,18 +36,26 @@ GOOD = 1e-6  # reciprocal condition above which R11 is divided by as it is
 
 
 class Triangle:
-    """R of the QR factorisation of all rows seen."""
+    """R of the QR factorisation of all rows seen; `leading`: of its rows only those that belong to U and phi(X)."""
 
-    def __init__(self, device: str | None = None) -> None:
+    def __init__(self, device: str | None = None, leading: bool = False) -> None:
         self.R: Any = None
         self.rows = 0
         self.device = device
+        self.leading = leading
 
     def add(self, columns: Columns) -> None:
         """Append the rows of [lead | image | state | 1]."""
         self.rows += columns.rows
-        fresh = triangle(columns, self.device)
-        self.R = fresh if self.R is None else qr_rows(np.vstack([self.R, fresh]))
+        fresh = (leading_rows if self.leading else householder)(columns, self.device)
+        if self.R is not None:
+            fresh = qr_rows(np.vstack([self.R, fresh]), self.device)
+            if self.leading:
+                a = columns.lead.shape[1]
+                outside = np.linalg.norm(fresh[a:, -1])
+                fresh = fresh[: a + 1].copy()
+                fresh[a], fresh[a, -1] = 0, outside
+        self.R = fresh
 
     def square(self, columns: int) -> Array:
         """R as a square matrix, also when fewer rows than columns were seen."""
@@ -71,9 +83,20 @@ class Solution:
     decode: Array  # (r, d): z = psi decode
     control: Array  # (p, r)
     constant: Array | None  # 1 = psi constant, if the constant is in the span
-    now: Array  # (rows, r): psi(X), seen in the orthonormal basis of the samples; its columns are orthogonal
-    after: Array  # (rows, r): psi(Y), what the control explains taken out
+    frame: Array  # (N, r): psi(X) in the orthonormal basis that the samples have; its columns are orthonormal
+    image: Array  # (N, r): psi(Y) there, what the control explains taken out
+    rest: Array | Callable[[], Array]  # (k, r): psi(Y) outside of that basis, or what measures it
     spectrum: Array | None = None
+
+    @cached_property
+    def after(self) -> Array:
+        """(rows, r): psi(Y), in a basis that begins with that of psi(X)."""
+        return np.vstack([self.image, self.rest() if callable(self.rest) else self.rest])
+
+    @cached_property
+    def now(self) -> Array:
+        """(rows, r): psi(X), in the same basis."""
+        return np.pad(self.frame, ((0, self.after.shape[0] - self.frame.shape[0]), (0, 0)))
 
     @cached_property
     def singular_values(self) -> Array:
@@ -114,31 +137,44 @@ class Layout:
         return self.controls + 2 * self.observables + (self.states if self.state_columns is None else 0) + 1
 
 
-def solve(held: Triangle, layout: Layout, settings: Settings) -> Solution:
+Measure = Callable[[Array, Array, Array], Array]  # (down, core, control) -> root of the misfit's Gram matrix, (k, r)
+
+
+def solve(held: Triangle, layout: Layout, settings: Settings, measure: Measure | None = None) -> Solution:
     """The Koopman matrix, the control's, and the state decoder from R."""
     p, N, m = layout.controls, layout.observables, held.rows
     R = held.square(layout.width)
     R11, R12, R22 = R[p : p + N, p : p + N], R[p : p + N, p + N : p + 2 * N], R[p + N : p + 2 * N, p + N : p + 2 * N]
     U, s, up, down = _whiten(R11, m, settings)
+    image = R12 @ down / np.sqrt(m)
+    frame = np.eye(N, s.size) if U is None else U
+    fitted = image if U is None else U.conj().T @ image
     damp = np.ones((s.size, 1)) if not settings.ridge else (s**2 / (s**2 + settings.ridge * m))[:, None]
-    after = np.vstack([R12 @ down, R22 @ down]) / np.sqrt(m)
-    core = damp * (after[:N] if U is None else U.conj().T @ after[:N])
+    core = damp * fitted
     above = R[:p, p : p + N] @ down / np.sqrt(m)  # the part of psi(X) along the control
-    now = np.vstack([np.eye(N, s.size) if U is None else U, np.zeros((R22.shape[0], s.size))])
+
+    def control(core: Array) -> Array:
+        explained = R[:p, p + N : p + 2 * N] @ down - np.sqrt(m) * above @ core
+        return np.linalg.lstsq(R[:p, :p], explained, rcond=None)[0] if p else np.zeros((0, s.size), dtype=core.dtype)
+
+    def measured() -> Array:
+        assert measure is not None
+        return measure(down, fitted, control(fitted))
+
     states = R[:, p + 2 * N : -1] if layout.state_columns is None else R[:, p + layout.state_columns]
-    decode, _ = _coefficients(above, now[:N], states[: p + N] / np.sqrt(m))
-    c, missing = _coefficients(above, now[:N], R[: p + N, -1] / np.sqrt(m))
+    decode, _ = _coefficients(above, frame, states[: p + N] / np.sqrt(m))
+    c, missing = _coefficients(above, frame, R[: p + N, -1] / np.sqrt(m))
     missing = np.hypot(missing, np.linalg.norm(R[p + N :, -1]) / np.sqrt(m))
-    B = np.linalg.lstsq(R[:p, :p], R[:p, p + N : p + 2 * N] @ down - np.sqrt(m) * above @ core, rcond=None)[0]
     return Solution(
         core=core,
         up=up,
         down=down,
         decode=damp * decode,
-        control=B,
+        control=control(core),
         constant=c if missing < IN_SPAN else None,
-        now=now,
-        after=after,
+        frame=frame,
+        image=image if measure is None else frame @ fitted,
+        rest=R22 @ down / np.sqrt(m) if measure is None else measured,
         spectrum=None if U is None else s / np.sqrt(m),
     )
 

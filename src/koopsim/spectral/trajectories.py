@@ -120,17 +120,14 @@ class Block:
     after: Array
     states: Array
     control: Array | None
-    shifted: bool  # after[:-1] is now[1:]
 
 
 def lifted_pairs(X: Stretch, Y: Array, lift: Callable[[Array], Array], rows: int) -> Iterator[Block]:
     """Blocks of at most `rows` from pairs."""
-    same = Y.__array_interface__["data"][0] - X.seen.__array_interface__["data"][0] == X.seen.strides[0]
-    one = same and Y.strides == X.seen.strides  # Z[:-1] and Z[1:]: a trajectory after all
     for i in range(0, X.states.shape[0], rows):
         cut = slice(i, i + rows)
         control = None if X.control is None else X.control[cut]
-        yield Block(lift(X.seen[cut]), lift(Y[cut]), X.states[cut], control, one)
+        yield Block(lift(X.seen[cut]), lift(Y[cut]), X.states[cut], control)
 
 
 def lifted_runs(runs: list[Stretch], lift: Callable[[Array], Array], rows: int) -> Iterator[Block]:
@@ -156,11 +153,11 @@ def _block(batch: list[Stretch], lift: Callable[[Array], Array]) -> Block:
     if len(batch) == 1:
         (run,) = batch
         phi = lift(run.seen)
-        return Block(phi[:-1], phi[1:], run.states[:-1], run.control, True)
+        return Block(phi[:-1], phi[1:], run.states[:-1], run.control)
     phi = lift(np.concatenate([run.seen for run in batch]))
     ends = np.cumsum([run.states.shape[0] for run in batch])
     now, after = np.ones((2, phi.shape[0]), dtype=bool)
     now[ends - 1] = False
     after[np.r_[0, ends[:-1]]] = False
     control = None if batch[0].control is None else np.concatenate([np.asarray(run.control) for run in batch])
-    return Block(phi[now], phi[after], np.concatenate([run.states[:-1] for run in batch]), control, False)
+    return Block(phi[now], phi[after], np.concatenate([run.states[:-1] for run in batch]), control)
