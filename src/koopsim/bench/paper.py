@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -44,21 +44,32 @@ def paper_networks() -> ModuleType:
     return module
 
 
+def _temporal(theirs: Any, c: SIMConfig, lift: TCNConfig) -> nn.Module:
+    sizes = [lift.channels] * lift.levels
+    return theirs.SingleTierTempConvNet(lift.input_channels, c.outputs, sizes, lift.kernel, 0.0, c.lift_dim, c.hidden)
+
+
+def _images(theirs: Any, c: SIMConfig, lift: VGGConfig) -> nn.Module:
+    depth, height, _ = lift.image
+    return theirs.SingleTierConvNet(height, c.outputs, depth, lift.channels, c.lift_dim, c.hidden)
+
+
+def _points(theirs: Any, c: SIMConfig, lift: IdentityConfig) -> nn.Module:
+    assert c.fourier is not None
+    bandwidth = c.fourier.bandwidth
+    return theirs.SingleTierFourierNet(lift.inputs, c.outputs, c.fourier.features, c.hidden, bandwidth=bandwidth)
+
+
+THEIRS: dict[type, Callable[[Any, SIMConfig, Any], nn.Module]]
+THEIRS = {TCNConfig: _temporal, VGGConfig: _images, IdentityConfig: _points}  # their network for each of our lifts
+
+
 def their_model(name: str) -> nn.Module:
     """Their network at the sizes of a preset."""
-    networks, config = paper_networks(), cast(SIMConfig, PRESETS[name].model)
-    match config.lift:
-        case TCNConfig(levels, channels, kernel, inputs):
-            sizes = [channels] * levels
-            return networks.SingleTierTempConvNet(
-                inputs, config.outputs, sizes, kernel, 0.0, config.lift_dim, config.hidden
-            )
-        case VGGConfig(channels, (depth, height, _)):
-            return networks.SingleTierConvNet(height, config.outputs, depth, channels, config.lift_dim, config.hidden)
-        case IdentityConfig(inputs) if config.fourier is not None:
-            features, bandwidth = config.fourier.features, config.fourier.bandwidth
-            return networks.SingleTierFourierNet(inputs, config.outputs, features, config.hidden, bandwidth=bandwidth)
-    raise KoopsimError(f"The paper's code has no network for {name}.")
+    config = cast(SIMConfig, PRESETS[name].model)
+    if type(config.lift) not in THEIRS:
+        raise KoopsimError(f"The paper's code has no network for {name}.")
+    return THEIRS[type(config.lift)](paper_networks(), config, config.lift)
 
 
 def stepped(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, batch: int) -> Maker:
