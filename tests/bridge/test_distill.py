@@ -6,7 +6,7 @@ import pytest
 import torch
 from cells import Affine, inputs
 
-from koopsim.bridge import WarmStart, closed_form, compare, distill, examine
+from koopsim.bridge import DistillWarning, WarmStart, closed_form, compare, distill, examine
 from koopsim.config import CopyMemoryConfig, MLPConfig, SIMConfig
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning
@@ -172,7 +172,8 @@ def test_inputs_that_do_not_converge_are_left_out_and_counted():
         return torch.where(x[:, :1] > 1.5, z + x, 0.5 * z + x)
 
     x = inputs(200, 2)
-    _, report = distill(DEQ(cell), x, epochs=2)
+    with pytest.warns(DistillWarning, match="15 of 200 inputs were left out.*divergent on 15"):
+        _, report = distill(DEQ(cell), x, epochs=2)
     assert report.unconverged == int((x[:, 0] > 1.5).sum()) > 0
     assert report.inputs + report.heldout == 200 - report.unconverged
 

@@ -88,7 +88,8 @@ def closed_form(
     if verdict.limit is None:
         raise KoopsimError(
             f"The Koopman matrix has no limit: the verdict is {verdict.case}, with spectral radius "
-            f"{float(np.abs(verdict.eigenvalues).max()):.4g}. Try more inputs, fewer dims or a smaller dictionary."
+            f"{float(np.abs(verdict.eigenvalues).max()):.4g}. Try more inputs, fewer dims or a smaller dictionary; "
+            "for a cell that keeps moving, closed_measure(cell, inputs)."
         )
     lifted = np.concatenate([model.transform(t, inputs=v) for t, v in zip(z, u, strict=True)])
     D = np.linalg.lstsq(lifted, states.reshape(len(lifted), -1), rcond=1e-12)[0].T
@@ -99,11 +100,14 @@ def closed_form(
 def compare(
     deq: Solvable, inputs: Tensor, sim: SIM | None = None, closed: ClosedForm | None = None
 ) -> dict[str, float]:
-    """|| z - z* || / || z* || of each way to z*, on inputs it should not have been fitted to; `mean` is the mean z*."""
+    """|| z - z* || / || z* || of each way to z*, on inputs it should not have been fitted to; `mean` is the mean z*.
+
+    z* is the solver's where it attracts, else where the iteration settles; inputs without one are left out.
+    """
     z, converged = equilibria(deq, inputs)
     x, z = inputs[converged], z[converged].double()
     if not len(x):
-        raise KoopsimError(f"The DEQ's solver converged on none of {len(inputs)} inputs; there is nothing to compare.")
+        raise KoopsimError(f"None of {len(inputs)} inputs has an attracting equilibrium; there is nothing to compare.")
     ways: dict[str, Tensor] = {"mean": z.mean(dim=0).expand_as(z)}
     with torch.no_grad():
         if closed is not None:

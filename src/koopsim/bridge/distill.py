@@ -1,47 +1,81 @@
-"""A SIM taught by a trained DEQ: its state map is fitted to the equilibria.
+"""A SIM taught by a trained DEQ, or by any cell: its state map is fitted to where the iteration goes.
 
-    min over mu, U, V, nu of  mean || nu(U V mu(x)) - z*(x) ||^2,    z* = f(z*, x)      paper, eq. (8) and (10)
+    settles       min mean || nu(U V mu(x)) - z*(x) ||^2,    z* = f(z*, x)      paper, eq. (8) and (10)
+    keeps moving  min mean || U' V' psi(mu(x)) - E[psi(z)] ||^2                  eq. (9), `measures.py`
 
-The DEQ is solved once for each input; after that it is plain regression, with Adam on a cosine. Where the DEQ
-reads an answer off its state by a linear layer, the SIM is given the same one (h), so that it does the task.
+The iteration is looked at first (`settling.py`). An equilibrium that a solver found but that repels is where nothing
+ever goes: where the iteration settles elsewhere, that is the target; where it does not settle at all, the target is
+its invariant measure and the SIM is two-tier. What is left out is counted, and said.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from koopsim.bridge.hidden import Solvable, check_inputs, solve
-from koopsim.config import LiftConfig, MLPConfig, Recipe, SIMConfig
+from koopsim.bridge.hidden import Implicit, check_inputs, hidden_map
+from koopsim.bridge.measures import (
+    MeasureReport,
+    Measures,
+    bandwidth_of,
+    judge_measures,
+    late_states,
+    long_run,
+    teach_measures,
+)
+from koopsim.bridge.settling import Settling, settling
+from koopsim.bridge.student import Lessons, Shape, student, teach
 from koopsim.errors import KoopsimError
-from koopsim.implicit import TransformerDEQ, UnconvergedWarning
-from koopsim.nn import MLP, SIM
-from koopsim.nn.tokens import TokenTCN, TokenTCNConfig
+from koopsim.implicit import TransformerDEQ
+from koopsim.nn import SIM
 from koopsim.tasks import Task
-from koopsim.train import Trainer
+
+Target = Literal["equilibrium", "invariant-set"]
+FEW = 0.05  # share of inputs that may keep moving and be left out of a SIM of equilibria
+
+
+class DistillWarning(UserWarning):
+    """Some inputs do not do what the SIM was taught."""
 
 
 @dataclass(frozen=True)
 class DistillReport:
-    """How close the SIM's state is to the equilibria, relative to how far these spread around their mean and to
-    their size, on what it was fitted to and on what was held out; and the task's figures of both models."""
+    """How close the SIM's state is to its target, on what it was fitted to and on what was held out; and the task's
+    figures of both models. The target is z*, or E[z] where the cell keeps moving: `measure` has the rest."""
 
-    train_error: float  # || z_sim - z* || / || z* ||
+    target: Target
+    train_error: float  # || z_sim - z || / || z ||; for an invariant set over the size of its states
     heldout_error: float
-    heldout_centred: float  # || z_sim - z* || / || z* - mean z* ||: 1 is what a constant would reach
+    heldout_centred: float  # over how far z spreads around its mean: 1 is what a constant would reach
     inputs: int
     heldout: int
-    unconverged: int  # inputs whose equilibrium the DEQ's solver did not reach; left out
+    unconverged: int  # inputs whose target was not reached: the iteration grows, or does not end; left out
+    repelling: int  # inputs where the solver's equilibrium repels
+    replaced: int  # inputs whose target is where the plain iteration from z_0 settles, not the solver's answer
+    branches: float  # share of the inputs tried on which other starts settle at other points than z_0
+    notes: tuple[str, ...] = ()
+    measure: MeasureReport | None = None
     task_deq: dict[str, float] | None = None
     task_sim: dict[str, float] | None = None
 
+    def __str__(self) -> str:
+        lines = [f"target {self.target}: error {self.heldout_error:.2%} on {self.heldout} held-out inputs, "
+                 f"{self.heldout_centred:.2%} of their spread"]  # fmt: skip
+        if (m := self.measure) is not None:
+            lines += [
+                f"  MMD {m.mmd:.4f}; floor {m.floor:.4f}, a constant {m.mmd_mean:.4f}, "
+                f"the solver's point {m.mmd_equilibrium:.4f}",
+                f"  long-time averages, over the states' spread: E[z] {m.averages:.2%}, E[z^2] {m.second_moments:.2%}",
+            ]
+        return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
 
 def distill(
-    deq: Solvable,
+    deq: Implicit,
     inputs: Tensor,
     lift: nn.Module | None = None,
     lift_dim: int = 64,
@@ -54,123 +88,134 @@ def distill(
     readout: nn.Linear | None = None,
     task: Task | None = None,
     seed: int = 0,
+    target: Target | None = None,
+    features: int = 256,
 ) -> tuple[SIM, DistillReport]:
-    """A SIM whose `state(x)` is close to the DEQ's z*(x), and how close.
+    """A SIM whose `state(x)` is close to where z <- f(z, x) goes, and how close.
 
     lift      mu; by default a TCN on the embedding of a TransformerDEQ, an MLP on inputs that are vectors
     heldout   the share of the inputs that is not fitted, the last ones
     readout   how the DEQ reads its answer off the state, where `deq` is not a TransformerDEQ, which knows its own
     task      its test split is evaluated with both models
+    target    "equilibrium" or "invariant-set"; None: what the iteration does on all but a twentieth of the inputs
+    features  of psi, where the target is an invariant set
     """
     check_inputs(inputs)
     held = round(heldout * len(inputs))
     if not 0 < heldout < 1 or held < 1 or held >= len(inputs):
         raise KoopsimError(f"{len(inputs)} inputs with heldout={heldout} leave {held} to test on; need at least 1.")
-    z, converged = equilibria(deq, inputs)
-    x, z, unconverged = inputs[converged], z[converged], int((~converged).sum())
-    fitted = len(inputs) - held - int((~converged[: len(inputs) - held]).sum())
+    if target not in (None, "equilibrium", "invariant-set"):
+        raise KoopsimError(f"target={target!r}; expected 'equilibrium', 'invariant-set', or None to look first.")
+    seen = settling(deq, inputs, seed=seed)
+    chosen, usable, points = targets_of(seen, target)
+    fitted = int(usable[: len(inputs) - held].sum())
+    x = inputs[usable.to(inputs.device)]
     if fitted < 1 or fitted >= len(x):
-        raise KoopsimError(f"The DEQ's solver failed on {unconverged} of {len(inputs)} inputs; none are left to fit.")
+        raise KoopsimError(
+            f"{int((~usable).sum())} of {len(inputs)} inputs reach no {chosen} ({_counts(seen)}); none are left to fit."
+        )
+    notes = _notes(seen, chosen, usable, target is not None)
+    for note in notes:
+        warnings.warn(note, DistillWarning, stacklevel=2)
+    shape = Shape(lift, lift_dim, rank, projector, readout, features)
+    lessons = Lessons(epochs, batch_size, learning_rate, seed)
     torch.manual_seed(seed)
-    sim = student(deq, x, z, lift, lift_dim, rank, projector, readout).to(z)
-    teach(sim, x[:fitted], z[:fitted], epochs, batch_size, learning_rate, seed)
-    errors = relative_error(sim, x[:fitted], z[:fitted]), relative_error(sim, x[fitted:], z[fitted:])
-    mean = z[:fitted].mean(dim=0)
-    centred = errors[1] * float(z[fitted:].norm() / (z[fitted:] - mean).norm())
-    figures = [task.evaluate(m, "test") if task is not None else None for m in (deq, sim)]
-    return sim, DistillReport(*errors, centred, fitted, len(x) - fitted, unconverged, *figures)
+    dtype = hidden_map(deq, inputs[:1])[1].dtype
+    points = points[usable].to(dtype)
+    if chosen == "equilibrium":
+        sim, z, measure = student(deq, x, points, shape).to(points), points, None
+        _teach_states(sim, x[:fitted], z[:fitted], lessons)
+        size, spread = (_rms(t[fitted:]) for t in (z, z - z[:fitted].mean(dim=0)))
+    else:
+        sim, truth, measure = _of_measures(deq, x, points, fitted, shape, lessons)
+        z, size, spread = truth.mean.to(points), _rms(truth.square[fitted:].sqrt()), truth.deviation
+    errors = [_rms(sim_error(sim, x[s], z[s])) for s in (slice(None, fitted), slice(fitted, None))]
+    figures = [task.evaluate(m, "test") if task is not None else None for m in (deq, sim)]  # type: ignore[arg-type]
+    replaced = int((seen.repelling | ~seen.converged)[usable].sum()) if chosen == "equilibrium" and not target else 0
+    report = DistillReport(
+        chosen, errors[0] / size, errors[1] / size, errors[1] / spread, fitted, len(x) - fitted, int((~usable).sum()),
+        int(seen.repelling.sum()), replaced, float((seen.branches > 1).double().mean()), notes, measure, *figures,
+    )  # fmt: skip
+    return sim, report
 
 
-@torch.no_grad()
-def equilibria(deq: Solvable, inputs: Tensor, batch: int = 64) -> tuple[Tensor, Tensor]:
-    """(z*, whether the solver reached it), an input each, by the DEQ's own solver."""
-    parts, converged = [], []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnconvergedWarning)  # they are counted, and left out
-        for x in inputs.split(batch):
-            z, info = solve(deq, x)
-            parts.append(z.detach())
-            converged.append(info.converged)
-    return torch.cat(parts), torch.cat(converged)
+def targets_of(seen: Settling, target: Target | None) -> tuple[Target, Tensor, Tensor]:
+    """(what is learnt, which inputs have it, the points): the solver's answer where it attracts, else the plain end."""
+    rest, moving = seen.where("fixed-point"), seen.where("invariant-set")
+    shape = (-1, *[1] * (seen.ends.dim() - 1))
+    good = seen.converged & ~seen.repelling
+    if target == "equilibrium":
+        return target, seen.converged | rest, torch.where(seen.converged.view(shape), seen.equilibria, seen.ends)
+    if target is None and int(moving.sum()) <= FEW * max(1, int((rest | moving | good).sum())):
+        return "equilibrium", good | rest, torch.where(good.view(shape), seen.equilibria, seen.ends)
+    return "invariant-set", rest | moving, seen.equilibria
 
 
-class _States(nn.Module):
-    """The SIM's state map as a model of its own."""
-
-    def __init__(self, sim: SIM):
-        super().__init__()
-        self.sim = sim
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.sim.state(x)
+def _counts(seen: Settling) -> str:
+    return ", ".join(f"{case} on {seen.cases.count(case)}" for case in sorted(set(seen.cases)))
 
 
-def teach(sim: SIM, x: Tensor, z: Tensor, epochs: int, batch_size: int, learning_rate: float, seed: int = 0) -> None:
-    """Fit `sim.state(x)` to z by least squares; h stays as it is."""
+def _notes(seen: Settling, chosen: Target, usable: Tensor, asked: bool) -> tuple[str, ...]:
+    """What a person should know before using the SIM, a sentence each."""
+    n, notes = len(usable), []
+    out, moving, repelling, elsewhere, many = (
+        int(t.sum())
+        for t in (~usable, seen.where("invariant-set"), seen.repelling, seen.elsewhere, seen.branches > 1)
+    )
+    if out:
+        notes.append(f"{out} of {n} inputs were left out: they reach no {chosen} (the iteration: {_counts(seen)}).")
+    if chosen == "invariant-set" and moving:
+        notes.append(f"The iteration keeps moving on {moving} of {n} inputs: the target is its invariant measure.")
+    if chosen == "equilibrium" and repelling:
+        instead = "the SIM learns it all the same, as target= asks" if asked else "there z_0's branch is the target"
+        notes.append(f"The solver's equilibrium repels on {repelling} of {n} inputs; {instead}.")
+    if elsewhere:
+        notes.append(f"The solver's equilibrium, the target, is not on z_0's branch on {elsewhere} of {n} inputs.")
+    elif many:
+        notes.append(f"Other starts than z_0 settle elsewhere on {many} of {len(seen.branches)} inputs tried.")
+    return tuple(notes)
+
+
+def _teach_states(sim: SIM, x: Tensor, z: Tensor, lessons: Lessons) -> None:
     with torch.no_grad():
         target = z.reshape(len(z), *sim.state(x[:1]).shape[1:])
     scale = float(target.std()) or 1.0
-    recipe = Recipe(batch_size, epochs, learning_rate, schedule="cosine", clip_norm=1.0)
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        return ((outputs - targets) / scale).square().mean()
-
-    trained = sim.h.weight.requires_grad
-    sim.h.requires_grad_(False)
-    trainer = Trainer(_States(sim), loss, (x, target), recipe, seed)
-    for epoch in range(epochs):
-        trainer.start_epoch(epoch)
-        trainer.run(0, trainer.steps_per_epoch)
-    sim.h.requires_grad_(trained)
+    teach(sim, lambda x: sim.state(x) / scale, (x, target / scale), lessons)
 
 
-@torch.no_grad()
-def relative_error(sim: SIM, x: Tensor, z: Tensor) -> float:
-    """|| z_sim - z* || / || z* || over all samples."""
-    return float((sim.state(x).reshape(z.shape) - z).norm() / z.norm())
-
-
-def student(
-    deq: Solvable, x: Tensor, z: Tensor, lift: nn.Module | None = None, lift_dim: int = 64, rank: int | None = None,
-    projector: bool = False, readout: nn.Linear | None = None,
-) -> SIM:  # fmt: skip
-    """A SIM, untrained, whose state has the size of the equilibria z and whose h reads them as the DEQ does."""
-    sequence = isinstance(deq, TransformerDEQ)
-    hidden = z.shape[-1] if sequence else z[0].numel()
-    config: LiftConfig | None = None  # of a lift that is made here
-    if lift is None and isinstance(deq, TransformerDEQ):
-        levels = max(1, (x.shape[1] - 1).bit_length() - 1)
-        vocabulary, width = deq.embedding.shape
-        lift, config = TokenTCN(deq.embedding, lift_dim, levels), TokenTCNConfig(vocabulary, width, levels)
-    if lift is None:
-        if x.dim() != 2 or not x.is_floating_point():
-            raise KoopsimError(f"For inputs of shape {tuple(x.shape)} name the lift: distill(deq, inputs, lift=...).")
-        lift, config = MLP(x.shape[1], 2 * lift_dim, lift_dim), MLPConfig(x.shape[1], 2 * lift_dim)
-    weight, bias = (deq.embedding, deq.output_bias) if isinstance(deq, TransformerDEQ) else _parts(readout)
-    sim = SIM(lift, lift_dim, hidden if weight is None else weight.shape[0], hidden, rank=rank, projector=projector)
-    if config is not None:
-        sizes = {"lift_dim": lift_dim, "rank": rank, "projector": projector}
-        sim.config = SIMConfig(config, **sizes, hidden=hidden, outputs=sim.h.out_features)
-    _pass_through(sim, float(z.abs().max()))
-    if weight is not None:
-        with torch.no_grad():
-            sim.h.weight.copy_(weight)
-            sim.h.bias.copy_(bias if bias is not None else torch.zeros_like(sim.h.bias))
-    else:
-        nn.init.eye_(sim.h.weight)
-        nn.init.zeros_(sim.h.bias)
-    return sim
+def _of_measures(
+    deq: Implicit, x: Tensor, points: Tensor, fitted: int, shape: Shape, lessons: Lessons
+) -> tuple[SIM, Measures, MeasureReport]:
+    """(the two-tier SIM, the averages of every input, its report)."""
+    states = late_states(deq, x[:fitted])
+    wide = states if isinstance(deq, TransformerDEQ) else states.flatten(2)
+    bandwidth = bandwidth_of(wide, lessons.seed)
+    sim = student(deq, x, wide[0], shape, bandwidth).to(points)
+    size = wide.shape[-1]
+    if sim.psi.frequencies.shape[1] < size:  # type: ignore[union-attr, operator]
+        raise KoopsimError(f"lift_dim={shape.lift_dim} is below the state's size {size}; psi takes states too.")
+    with torch.no_grad():  # mu begins at the scale that psi tells apart
+        last = [m for m in sim.mu.modules() if isinstance(m, nn.Linear)]
+        if shape.lift is None and last:
+            last[-1].weight.mul_(bandwidth / float(sim.mu(x[:fitted]).std().clamp_min(1e-12)))
+    truth = long_run(deq, x, sim)
+    known, held = truth.part(slice(None, fitted)), (x[fitted:], truth.part(slice(fitted, None)))
+    teach_measures(sim, x[:fitted], known, lessons)
+    return sim, truth, judge_measures(sim, known, held, points[fitted:], wide)
 
 
 @torch.no_grad()
-def _pass_through(sim: SIM, reach: float) -> None:
-    """Let nu begin as a linear map: states lifted by their reach go through a ReLU of their own width unharmed."""
-    first, _, second, _, last = sim.nu
-    for layer, shift in ((first, reach), (second, 0.0), (last, -reach)):
-        cast(nn.Linear, layer).bias.fill_(shift)
-    for layer in (second, last):
-        nn.init.eye_(cast(nn.Linear, layer).weight)
+def sim_error(sim: SIM, x: Tensor, z: Tensor) -> Tensor:
+    return sim.state(x).reshape(z.shape) - z
 
 
-def _parts(readout: nn.Linear | None) -> tuple[Any, Any]:
-    return (None, None) if readout is None else (readout.weight, readout.bias)
+def _rms(t: Tensor) -> float:
+    return float(t.double().square().mean().sqrt().clamp_min(1e-12))
+
+
+def equilibria(deq: Implicit, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """(z*, whether there is one that attracts), an input each: the solver's, or where the iteration settles."""
+    seen = settling(deq, inputs, starts=1, tried=1)
+    good = seen.converged & ~seen.repelling
+    points = torch.where(good.view(-1, *[1] * (seen.ends.dim() - 1)), seen.equilibria, seen.ends)
+    return points.to(hidden_map(deq, inputs[:1])[1].dtype), good | seen.where("fixed-point")

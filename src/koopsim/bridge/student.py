@@ -1,0 +1,114 @@
+"""The SIM that a DEQ teaches: built to the size of its states, fitted to them by Adam on a cosine.
+
+    single-tier   z = nu(U V mu(x))              states that settle              paper, eq. (10)
+    two-tier      z = nu(U' V' psi(mu(x)))       measures that stay as they are  eq. (9)
+
+nu begins as a linear map, h reads the state as the DEQ does, so that the SIM does the DEQ's task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from koopsim.bridge.hidden import Implicit
+from koopsim.config import FourierConfig, MLPConfig, Recipe, SIMConfig
+from koopsim.errors import KoopsimError
+from koopsim.implicit import TransformerDEQ
+from koopsim.nn import MLP, SIM
+from koopsim.nn.fourier import RandomFourierFeatures
+from koopsim.nn.tokens import TokenTCN, TokenTCNConfig
+from koopsim.train import Trainer
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the SIM is made of. `lift` None: a TCN on a TransformerDEQ's embedding, an MLP on vectors."""
+
+    lift: nn.Module | None = None
+    lift_dim: int = 64
+    rank: int | None = None
+    projector: bool = False
+    readout: nn.Linear | None = None
+    features: int = 256  # of psi, in the two-tier model
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """How it is taught."""
+
+    epochs: int = 60
+    batch_size: int = 20
+    learning_rate: float = 3e-3
+    seed: int = 0
+
+
+def teach(sim: SIM, view: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor], lessons: Lessons) -> None:
+    """Fit `view(x)`, something of the SIM's, to targets in their own units by least squares; h stays as it is."""
+
+    class View(nn.Module):  # a model of its own, whose weights are the SIM's
+        def __init__(self) -> None:
+            super().__init__()
+            self.sim = sim
+
+        def forward(self, x: Tensor) -> Tensor:
+            return view(x)
+
+    recipe = Recipe(lessons.batch_size, lessons.epochs, lessons.learning_rate, schedule="cosine", clip_norm=1.0)
+    trained = sim.h.weight.requires_grad
+    sim.h.requires_grad_(False)
+    trainer = Trainer(View(), lambda y, target: (y - target).square().mean(), data, recipe, lessons.seed)
+    for epoch in range(lessons.epochs):
+        trainer.start_epoch(epoch)
+        trainer.run(0, trainer.steps_per_epoch)
+    sim.h.requires_grad_(trained)
+
+
+def student(deq: Implicit, x: Tensor, z: Tensor, shape: Shape, bandwidth: float | None = None) -> SIM:
+    """A SIM, untrained, whose state has the size of the states z; two-tier where psi is given a bandwidth."""
+    sequence = isinstance(deq, TransformerDEQ)
+    hidden = z.shape[-1] if sequence else z[0].numel()
+    lift, dim, config = shape.lift, shape.lift_dim, None  # the configuration of a lift that is made here
+    if bandwidth is not None and shape.lift is None:
+        dim = max(dim, hidden)  # psi takes states too, see `measures.py`
+    if lift is None and isinstance(deq, TransformerDEQ):
+        levels = max(1, (x.shape[1] - 1).bit_length() - 1)
+        lift, config = TokenTCN(deq.embedding, dim, levels), TokenTCNConfig(*deq.embedding.shape, levels)
+    if lift is None:
+        if x.dim() != 2 or not x.is_floating_point():
+            raise KoopsimError(f"For inputs of shape {tuple(x.shape)} name the lift: distill(deq, inputs, lift=...).")
+        lift, config = MLP(x.shape[1], 2 * dim, dim), MLPConfig(x.shape[1], 2 * dim)
+    readout = (deq.embedding, deq.output_bias) if isinstance(deq, TransformerDEQ) else _parts(shape.readout)
+    outputs = hidden if readout[0] is None else readout[0].shape[0]
+    psi = None if bandwidth is None else RandomFourierFeatures(dim, shape.features, bandwidth)
+    sim = SIM(lift, dim, outputs, hidden, psi, rank=shape.rank, projector=shape.projector)
+    if config is not None:  # so that the SIM can be saved by itself
+        fourier = None if bandwidth is None else FourierConfig(shape.features, bandwidth)
+        sim.config = SIMConfig(config, dim, fourier, shape.rank, shape.projector, hidden, outputs)
+    _pass_through(sim, float(z.abs().max()))
+    if readout[0] is not None:
+        with torch.no_grad():
+            sim.h.weight.copy_(readout[0])
+            sim.h.bias.copy_(readout[1] if readout[1] is not None else torch.zeros_like(sim.h.bias))
+    else:
+        nn.init.eye_(sim.h.weight)
+        nn.init.zeros_(sim.h.bias)
+    return sim
+
+
+@torch.no_grad()
+def _pass_through(sim: SIM, reach: float) -> None:
+    """Let nu begin as a linear map: states lifted by their reach go through a ReLU of their own width unharmed."""
+    first, _, second, _, last = sim.nu
+    for layer, shift in ((first, reach), (second, 0.0), (last, -reach)):
+        cast(nn.Linear, layer).bias.fill_(shift)
+    for layer in (second, last):
+        nn.init.eye_(cast(nn.Linear, layer).weight)
+
+
+def _parts(readout: nn.Linear | None) -> tuple[Any, Any]:
+    return (None, None) if readout is None else (readout.weight, readout.bias)
