@@ -77,7 +77,8 @@ def student(deq: Implicit, x: Tensor, z: Tensor, shape: Shape, bandwidth: float 
         dim = max(dim, hidden)  # psi takes states too, see `measures.py`
     if lift is None and isinstance(deq, TransformerDEQ):
         levels = max(1, (x.shape[1] - 1).bit_length() - 1)
-        lift, config = TokenTCN(deq.embedding, dim, levels), TokenTCNConfig(*deq.embedding.shape, levels)
+        vocabulary, width = deq.embedding.shape
+        lift, config = TokenTCN(deq.embedding, dim, levels), TokenTCNConfig(vocabulary, width, levels)
     if lift is None:
         if x.dim() != 2 or not x.is_floating_point():
             raise KoopsimError(f"For inputs of shape {tuple(x.shape)} name the lift: distill(deq, inputs, lift=...).")
