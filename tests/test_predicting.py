@@ -216,6 +216,15 @@ def test_parameters_that_are_views_of_one_vector(tmp_path):
     assert (tmp_path / "m.safetensors").stat().st_size < 4 * flat.numel() + 20_000
 
 
+def test_a_saved_model_exports(tmp_path, capsys):
+    file = koopsim.build(SMALL["projector"]).eval().save(tmp_path / "points.safetensors", name="points")
+    out = tmp_path / "points.pt2"
+    assert main(["export", str(file), "--format", "pt2", "--out", str(out), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["name"] == "points"
+    assert said["difference"] <= 1e-4 * said["scale"]
+
+
 def test_double_precision_stays(tmp_path):
     model = koopsim.build(SMALL["projector"]).double()
     again = koopsim.load(model.save(tmp_path / "m.safetensors"))

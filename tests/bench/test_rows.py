@@ -12,7 +12,7 @@ from koopsim.bench.growth import draw_growth, exponent
 from koopsim.bench.inference import settled_inverse
 from koopsim.bench.machine import Machine
 from koopsim.bench.peers import TorchDEQ, solver_stepping
-from koopsim.bench.result import Comparison, Curve, Side
+from koopsim.bench.result import Comparison, GrowthCurve, Side
 from koopsim.bench.setting import Setting, Sizes, in_precision, model_of
 from koopsim.bench.stacks import random_pictures
 from koopsim.bench.timing import Timing
@@ -92,7 +92,7 @@ def test_the_findings_are_json(findings):
 def test_curves_are_drawn(findings, tmp_path):
     for curve in findings.curves:
         assert all(len(line) == len(curve.points) for line in [*curve.seconds.values(), curve.floors])
-    missing = Curve("T", "made", (1, 2, 4), {"a": (1.0, 2.0, None)}, (0.1, 0.2, 0.3))
+    missing = GrowthCurve("T", "made", (1, 2, 4), {"a": (1.0, 2.0, None)}, (0.1, 0.2, 0.3))
     file = draw_growth([*findings.curves, missing], "a machine", tmp_path / "growth.png")
     assert file.read_bytes().startswith(b"\x89PNG")
 

@@ -18,7 +18,7 @@ from koopsim.bench.inference import fuse_rows, inference_rows
 from koopsim.bench.machine import measured_machine
 from koopsim.bench.paper import paper_rows
 from koopsim.bench.peers import edmd_rows, solver_rows
-from koopsim.bench.result import BenchFindings, Comparison, Curve, Side, merged
+from koopsim.bench.result import BenchFindings, Comparison, GrowthCurve, Side, merged
 from koopsim.bench.setting import Setting, Sizes, sizes_for
 from koopsim.bench.stacks import picture_rows, stack_rows
 from koopsim.bench.training import capture_rows, train_rows
@@ -83,7 +83,7 @@ __all__ = [
     "ROWS",
     "BenchFindings",
     "Comparison",
-    "Curve",
+    "GrowthCurve",
     "Setting",
     "Side",
     "Sizes",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from koopsim.bench.limit import floor_of
-from koopsim.bench.result import Curve
+from koopsim.bench.result import GrowthCurve
 from koopsim.bench.setting import Setting, in_precision, model_of
 from koopsim.bench.stacks import picture_demand, picture_maker, stack_maker
 from koopsim.bench.timing import Maker, measure
@@ -20,13 +20,13 @@ from koopsim.runs import write_figure
 POINTS_WIDTH = 256  # of the lift and the readout in the curve over N
 
 
-def growth_curves(setting: Setting) -> list[Curve]:
+def growth_curves(setting: Setting) -> list[GrowthCurve]:
     """The four curves."""
     with in_precision(setting.precision):
         return [over_horizons(setting), over_lifted(setting), over_pictures(setting), over_trials(setting)]
 
 
-def over_horizons(setting: Setting) -> Curve:
+def over_horizons(setting: Setting) -> GrowthCurve:
     """A training step on copy memory, batch 1: a convolution grows with T, attention with T^2 besides."""
     horizons, solver = setting.sizes.growth_horizons, setting.sizes.growth_solver
     sim, deq = (
@@ -38,10 +38,10 @@ def over_horizons(setting: Setting) -> Curve:
         if steppings:
             seconds[name] = tuple(stepped(steppings[T], setting) if T in steppings else None for T in horizons)
     floors = tuple(_floor(sim[T], setting) for T in horizons)
-    return Curve("T", "train step, copy memory, batch 1", horizons, seconds, floors)
+    return GrowthCurve("T", "train step, copy memory, batch 1", horizons, seconds, floors)
 
 
-def over_lifted(setting: Setting) -> Curve:
+def over_lifted(setting: Setting) -> GrowthCurve:
     """A training step of a SIM of points, K = N/2: products with U and V take N^2 a point."""
     found, floors = [], []
     for N in setting.sizes.growth_lifted:
@@ -49,7 +49,7 @@ def over_lifted(setting: Setting) -> Curve:
         found.append(stepped(stepping, setting))
         floors.append(_floor(stepping, setting))
     work = f"train step, {setting.sizes.points:,} points"
-    return Curve("N", work, setting.sizes.growth_lifted, {"SIM": tuple(found)}, tuple(floors))
+    return GrowthCurve("N", work, setting.sizes.growth_lifted, {"SIM": tuple(found)}, tuple(floors))
 
 
 def points_stepping(N: int, setting: Setting) -> Stepping:
@@ -61,22 +61,22 @@ def points_stepping(N: int, setting: Setting) -> Stepping:
     return Stepping(model.to(setting.device), _squares, x, y, setting.sizes.points)
 
 
-def over_pictures(setting: Setting) -> Curve:
+def over_pictures(setting: Setting) -> GrowthCurve:
     """A training step of the networks of so many pictures, by picture."""
     counts, size = setting.sizes.growth_pictures, setting.sizes.picture_size
     found = by_member(counts, lambda count: picture_maker(setting, count), setting)
     floor = floor_of(picture_demand(size), setting.machine, setting.precision).seconds
     work = f"train step a picture of {size} x {size}"
-    return Curve("pictures", work, counts, {"together": found}, (floor,) * len(counts))
+    return GrowthCurve("pictures", work, counts, {"together": found}, (floor,) * len(counts))
 
 
-def over_trials(setting: Setting) -> Curve:
+def over_trials(setting: Setting) -> GrowthCurve:
     """A training step of a stack of so many trials, by trial."""
     counts = setting.sizes.growth_trials
     found = by_member(counts, lambda count: stack_maker(setting, count), setting)
     work = f"train step a trial, copy memory T={setting.sizes.horizon}, batch 1"
     stepping = copy_stepping(model_of("copy/sim-single", setting.device), setting, 1, setting.sizes.horizon)
-    return Curve("trials", work, counts, {"stacked": found}, (_floor(stepping, setting),) * len(counts))
+    return GrowthCurve("trials", work, counts, {"stacked": found}, (_floor(stepping, setting),) * len(counts))
 
 
 def by_member(counts: Sequence[int], maker: Callable[[int], Maker], setting: Setting) -> tuple[float | None, ...]:
@@ -107,7 +107,7 @@ def exponent(points: Sequence[int], seconds: Sequence[float | None]) -> float | 
     return (y1 - y0) / (x1 - x0)
 
 
-def draw_growth(curves: Sequence[Curve], title: str, file: Path) -> Path:
+def draw_growth(curves: Sequence[GrowthCurve], title: str, file: Path) -> Path:
     """The curves side by side on logarithmic axes, floors dotted, as a PNG."""
     from matplotlib.figure import Figure
 

@@ -51,7 +51,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Curve:
+class GrowthCurve:
     """How seconds grow along an axis; a second line is what it is compared with."""
 
     axis: str  # "T"
@@ -73,7 +73,7 @@ class BenchFindings:
     machine: Machine
     precision: str
     comparisons: list[Comparison] = field(default_factory=list)
-    curves: list[Curve] = field(default_factory=list)
+    curves: list[GrowthCurve] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)  # what: why
     seconds: dict[str, float] = field(default_factory=dict)  # by row
 

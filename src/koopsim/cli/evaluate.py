@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         name, run = RunDirectory(arguments.what).read_config()
     device = pick_device(arguments.device)
     model = zoo.load(arguments.what, device)
-    task = build_task(moved(run.task, arguments.data, name), device)
+    task = build_task(relocated(run.task, arguments.data, name), device)
     if not arguments.what.startswith(zoo.PREFIX) and not arguments.other_data:
         RunDirectory(arguments.what).check_data(fingerprint_of(task))
     figures = task.evaluate(model, arguments.split)
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def moved(task, data: str | None, name: str):
+def relocated(task, data: str | None, name: str):
     """The task on the pictures at `data`."""
     if data is None:
         was = getattr(task, "dataset", "")

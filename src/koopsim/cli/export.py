@@ -17,7 +17,7 @@ class Arguments:
     """Write a trained SIM as ONNX or torch.export, for any batch size, and check what the file answers."""
 
     what: Annotated[str, tyro.conf.Positional]
-    """A run directory, or a model of the zoo, such as zoo:mnist/sim-two."""
+    """A run directory, a file of model.save, or a model of the zoo, such as zoo:mnist/sim-two."""
     format: Literal["onnx", "pt2"] = "onnx"
     """onnx for onnxruntime and others, pt2 for torch.export.load."""
     out: Path | None = None
@@ -37,12 +37,8 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "export")
     from koopsim import zoo
-    from koopsim.runs import RunDirectory
 
-    if arguments.what.startswith(zoo.PREFIX):
-        name, run = arguments.what.removeprefix(zoo.PREFIX), zoo.run_of_card(arguments.what)
-    else:
-        name, run = RunDirectory(arguments.what).read_config()
+    name, config = zoo.config_of(arguments.what)
     file = arguments.out or Path(name.replace("/", "-").replace(":", "-")).with_suffix(f".{arguments.format}")
     if file.suffix != f".{arguments.format}":
         raise KoopsimError(f"--out is {file}; a file of --format {arguments.format} ends in .{arguments.format}.")
@@ -57,13 +53,13 @@ def main(argv: list[str]) -> int:
 
     refuse_special(file)
     sweep(file.parent)
-    example(run.model)  # a model that does not export says so before it is loaded
+    example(config)  # a model that does not export says so before it is loaded
     model = zoo.load(arguments.what)
     if isinstance(model, nn.ModuleList):
         if not 0 <= arguments.picture < len(model):
             raise KoopsimError(f"--picture is {arguments.picture}; this run has {len(model)}, counted from 0.")
         model = model[arguments.picture]
-    done = export_model(model, run.model, file, arguments.format, arguments.fuse, arguments.check)
+    done = export_model(model, config, file, arguments.format, arguments.fuse, arguments.check)
     if arguments.json:
         print(json.dumps(asdict(done) | {"name": name, "file": str(done.file)}, indent=2))
         return 0

@@ -10,11 +10,12 @@ who trained the model. Loading never executes code: the file names a kind of mod
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from koopsim.config import ModelConfig, from_dict, to_dict
 from koopsim.datasets.inputs import ImageInputs
@@ -66,8 +67,18 @@ def save_model(
     return path
 
 
-def load_saved(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
-    """The model in a file that `save` wrote, in eval mode."""
+@dataclass(frozen=True)
+class Saved:
+    """What a file holds."""
+
+    name: str  # that was given to `save`, or else the file's
+    config: ModelConfig
+    takes: ImageInputs | None
+    tensors: dict[str, Tensor]
+
+
+def read_saved(path: Path | str) -> Saved:
+    """What `save` wrote, checked."""
     path = Path(path)
     try:
         tensors, header = read_tensors(path, "model of koopsim")
@@ -78,11 +89,17 @@ def load_saved(path: Path | str, device: torch.device | str = "cpu") -> nn.Modul
         raise KoopsimError(f"{path} holds no model of koopsim; model.save(path) writes one.")
     config = from_dict(ModelConfig, about["model"], f"{path}: model")
     takes = about.get("takes") and ImageInputs.from_dict(about["takes"], f"{path}: takes")
-    model = model_kind(config).build(config)
-    require_match(model.state_dict(), tensors, path, "model of another configuration than it says")
-    model.to(next((t.dtype for t in tensors.values() if t.is_floating_point()), torch.float32))
-    model.load_state_dict(tensors)
-    return known(model, config, takes).to(device).eval()
+    return Saved(str(about.get("name") or path.stem), config, takes, tensors)
+
+
+def load_saved(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+    """The model in a file that `save` wrote, in eval mode."""
+    saved = read_saved(path)
+    model = model_kind(saved.config).build(saved.config)
+    require_match(model.state_dict(), saved.tensors, path, "model of another configuration than it says")
+    model.to(next((t.dtype for t in saved.tensors.values() if t.is_floating_point()), torch.float32))
+    model.load_state_dict(saved.tensors)
+    return known(model, saved.config, saved.takes).to(device).eval()
 
 
 def known(model: nn.Module, config: ModelConfig, takes: ImageInputs | None = None) -> nn.Module:

@@ -20,7 +20,7 @@ from koopsim.config import ModelConfig, Run, from_dict
 from koopsim.datasets.inputs import ImageInputs, read_inputs
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.models import build
-from koopsim.nn.saved import known, load_saved
+from koopsim.nn.saved import known, load_saved, read_saved
 from koopsim.runs import RunDirectory
 from koopsim.train.loop import load as load_run
 from koopsim.train.state import load_model
@@ -60,6 +60,17 @@ def load(what: Path | str, device: torch.device | str = "cpu") -> nn.Module:
         return model if isinstance(model, nn.ModuleList) else known(model, *_about(Path(what)))
     run = run_of_card(name)
     return known(_of_the_zoo(name, device), run.model, inputs_of_card(name))
+
+
+def config_of(what: Path | str) -> tuple[str, ModelConfig]:
+    """(name, configuration) of what `load` would load."""
+    if Path(what).is_file():
+        saved = read_saved(what)
+        return saved.name, saved.config
+    if str(what).startswith(PREFIX):
+        return str(what).removeprefix(PREFIX), run_of_card(str(what)).model
+    name, run = RunDirectory(what).read_config()
+    return name, run.model
 
 
 def _about(folder: Path) -> tuple[ModelConfig, ImageInputs | None]:
