@@ -23,7 +23,7 @@ from koopsim.bridge.hidden import solve
 from koopsim.implicit import SOLVERS, TransformerDEQ
 from koopsim.runs import RunDirectory, environment, write_json
 from koopsim.tasks import build_task
-from koopsim.train import load
+from koopsim.training import load_run
 
 HOME = Path(__file__).resolve().parent.parent
 RUN = HOME / "results" / "h200" / "copy-deq"
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HOME / "results" / "bridge-copy500.json")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    deq, task = load(RUN).eval(), build_task(RunDirectory(RUN).read_config()[1].task)
+    deq, task = load_run(RUN).eval(), build_task(RunDirectory(RUN).read_config()[1].task)
     assert isinstance(deq, TransformerDEQ)
     x = task.split("train")[0][: options.train]
     if options.states and options.states.exists():

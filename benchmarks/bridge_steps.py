@@ -23,13 +23,14 @@ from torch.nn import functional as F
 from koopsim.bridge import WarmStart, closed_form, compare, distill, linearise, observe
 from koopsim.bridge.hidden import solve
 from koopsim.config import CopyMemoryConfig
+from koopsim.engine.slots import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning
 from koopsim.presets import run_of
 from koopsim.runs import environment, write_json
 from koopsim.spectral import Monomials
 from koopsim.tasks import build_task
-from koopsim.train import load, prepare
+from koopsim.training import load_run
 
 TOLERANCES = (1e-2, 1e-3, 1e-4)
 SOLVERS = ("anderson", "broyden", "picard")
@@ -59,12 +60,11 @@ def train_copy_memory() -> TransformerDEQ:
     run = run_of("copy/deq", "smoke")
     task = CopyMemoryConfig(horizon=5, train=2000, valid=100, test=200)
     recipe = dataclasses.replace(run.recipe, batch_size=10, learning_rate=2e-3, epochs=8)
-    _, trainer = prepare(dataclasses.replace(run, task=task, recipe=recipe), torch.device("cpu"))
+    run = dataclasses.replace(run, task=task, recipe=recipe)
+    part = Stacked([run], build_task(task), torch.device("cpu"), recipe.epochs).part
     for epoch in range(recipe.epochs):
-        trainer.start_epoch(epoch)
-        trainer.run(0, trainer.steps_per_epoch)
-        print(f"  copy memory epoch {epoch + 1}: loss {float(trainer.losses.mean()):.3g}", flush=True)
-    return trainer.model.eval()  # type: ignore[return-value]
+        print(f"  copy memory epoch {epoch + 1}: loss {float(part.epoch().mean()):.3g}", flush=True)
+    return part.members.template.eval()  # type: ignore[return-value]
 
 
 def train_digits() -> tuple[DEQ, nn.Linear, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -171,7 +171,7 @@ def main() -> None:
     if arguments.copy_run:
         from koopsim.runs import RunDirectory
 
-        copy_deq = load(arguments.copy_run)
+        copy_deq = load_run(arguments.copy_run)
         task = build_task(RunDirectory(arguments.copy_run).read_config()[1].task)
     else:
         copy_deq = train_copy_memory()

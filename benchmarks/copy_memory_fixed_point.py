@@ -13,7 +13,7 @@ from koopsim.config import CopyMemoryConfig
 from koopsim.implicit import SOLVERS
 from koopsim.runs import environment, write_json
 from koopsim.tasks import CopyMemory
-from koopsim.train import load
+from koopsim.training import load_run
 
 RUN = Path(__file__).resolve().parent.parent / "results" / "h200" / "copy-deq"
 
@@ -27,7 +27,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     task = CopyMemory(CopyMemoryConfig())
     x, y = (t[: arguments.sequences] for t in task.split("test"))
-    model = load(RUN).double()
+    model = load_run(RUN).double()
     rows = []
     for solver in SOLVERS:
         model.deq.solver, model.deq.max_steps, model.deq.tol = solver, 25, 1e-5  # in eval mode: 100 steps

@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 
 from koopsim.config import DEQConfig, SolverConfig
+from koopsim.engine.slots import Stacked
 from koopsim.presets import run_of
 from koopsim.runs import environment, write_json
-from koopsim.train import prepare
+from koopsim.tasks import build_task
 
 
 def configured(name: str, batch: int, horizon: int, method: str | None):
@@ -35,20 +36,21 @@ def milliseconds(run, device, mode: str, repeats: int, profile: bool) -> tuple[f
     torch._dynamo.reset()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    _, trainer = prepare(run, device, capture="captured" in mode, compile="compiled" in mode)
+    trainer = Stacked([run], build_task(run.task, device), device, 1, "captured" in mode, "compiled" in mode)
 
     def chunk(steps: int) -> float:
-        trainer.start_epoch(0)
+        trainer.begin_epoch()
+        trainer.part.rewind()
         if device.type == "cuda":
             torch.cuda.synchronize()
         began = time.perf_counter()
-        trainer.run(0, steps)
+        trainer.advance(0, steps)
         if device.type == "cuda":
             torch.cuda.synchronize()
         return 1e3 * (time.perf_counter() - began) / steps
 
     chunk(3)
-    steps = max(2, min(40, int(400 / max(chunk(3), 0.1)), trainer.steps_per_epoch))
+    steps = max(2, min(40, int(400 / max(chunk(3), 0.1)), trainer.epoch_steps))
     times = [chunk(steps) for _ in range(repeats)]
     if profile:
         print_kernels(trainer)
@@ -58,9 +60,10 @@ def milliseconds(run, device, mode: str, repeats: int, profile: bool) -> tuple[f
 
 def print_kernels(trainer, steps: int = 3, rows: int = 25) -> None:
     """How many kernels a step has, and which of them take the time."""
-    trainer.start_epoch(0)
+    trainer.begin_epoch()
+    trainer.part.rewind()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
-        trainer.run(0, steps)
+        trainer.advance(0, steps)
         torch.cuda.synchronize()
     kernels = sorted(recorded.key_averages(), key=lambda k: -k.self_device_time_total)
     count = sum(k.count for k in kernels) / steps

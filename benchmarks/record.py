@@ -10,8 +10,8 @@ import argparse
 import shutil
 from pathlib import Path
 
+from koopsim.engine.checkpoint import lasting, read_checkpoint, write_checkpoint
 from koopsim.runs import RunDirectory
-from koopsim.train.state import keep_model_only
 
 SAID = ("config.json", "env.json", "metrics.jsonl", "result.json")
 
@@ -32,8 +32,8 @@ def main() -> None:
             shutil.copyfile(run / file, folder / file)
         if not number:
             kept = folder / "checkpoint.safetensors"
-            shutil.copyfile(run / kept.name, kept)
-            keep_model_only(kept)
+            parts, header, _ = read_checkpoint(run / kept.name)
+            write_checkpoint(kept, {number: lasting(state) for number, state in parts.items()}, header)
         print(f"{run} -> {folder}")
 
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import torch
 
 from koopsim.config import Run
+from koopsim.engine.slots import Stacked
 from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.tasks import build_task
-from koopsim.train import prepare
 
 CPU = torch.device("cpu")
 
@@ -25,9 +25,8 @@ def keeps_the_contract(run: Run) -> None:
     torch.manual_seed(0)
     model = build(run.model)
     task = build_task(run.task, CPU)
-    x, y = (t[:4] for t in task.split("train"))
-
-    x = task.inputs(x)
+    x, y = task.split("train")
+    x, y = task.inputs(x[:4]), (y[0] if task.many else y)[:4]
     outputs = model(x)
     assert outputs.dtype == torch.float32
     assert outputs.isfinite().all()
@@ -36,7 +35,7 @@ def keeps_the_contract(run: Run) -> None:
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     assert all(g.isfinite().all() for g in gradients)
 
-    exact = copy.deepcopy(model).double()(x)
+    exact = copy.deepcopy(model).double()(x.double() if task.many else x)
     assert exact.dtype == torch.float64
     if converged(model):  # a solve that stopped short depends on every rounding
         torch.testing.assert_close(outputs.double(), exact, rtol=5e-2, atol=5e-3)
@@ -49,13 +48,16 @@ def keeps_the_contract(run: Run) -> None:
     short = replace(run, recipe=replace(run.recipe, epochs=2))
     losses = []
     for _ in range(2):
-        _, trainer = prepare(short, CPU)
-        steps = min(12, trainer.steps_per_epoch)
-        for epoch in range(2):
-            trainer.start_epoch(epoch)
-            trainer.run(0, steps)
-            losses.append(trainer.losses[:steps].clone())
-        assert count_parameters(trainer.model) == count_parameters(model)
+        slots = Stacked([short], task, CPU, epochs=2)
+        steps = min(12, slots.epoch_steps)
+        for _ in range(2):
+            slots.begin_epoch()
+            slots.advance(0, steps)
+            losses.append(slots.losses(0)[:, :steps].clone())
+            slots.finish_epoch()
+        members = slots.part.members
+        assert members.size == len(task.names)
+        assert members.flat.shape[1] == count_parameters(model)
     assert torch.equal(losses[0], losses[2])
     assert torch.equal(losses[1], losses[3])
     assert losses[1].mean() < losses[0].mean()

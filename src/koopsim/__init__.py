@@ -3,6 +3,7 @@
     koopsim.build("copy/sim-single")        an untrained model of the paper, by name
     koopsim.SIM(lift=..., ...)              your own
     koopsim.load("cifar10/sim-single")      a trained one of the zoo, of a run directory, of a file
+    koopsim.train("digits/sim-single")      what `koopsim train` does; so fit, search and reproduce
     koopsim.spectral.analyze(A)             does it settle, oscillate or blow up?
 
 Names are imported when they are first used, so that `import koopsim` costs nothing.
@@ -15,21 +16,32 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "build": "koopsim.models",
+    "fit": "koopsim.fitting",
+    "reproduce": "koopsim.reproduction",
+    "search": "koopsim.searching.carrying_out",
+    "train": "koopsim.training",
     "SIM": "koopsim.nn",
     "count_parameters": "koopsim.nn",
     "load": "koopsim.zoo",
     "KoopsimError": "koopsim.errors",
     "load_plugin": "koopsim.registry",
 }
-_ROOMS = ("datasets", "nn", "implicit", "spectral", "tasks", "train", "bridge", "report", "zoo", "config", "presets")
+_ROOMS = ("bridge", "config", "datasets", "engine", "implicit", "nn", "presets", "report", "spectral", "tasks", "zoo")
 
-__all__ = ["SIM", "KoopsimError", "build", "count_parameters", "load", "load_plugin", *_ROOMS]  # pyright: ignore
+__all__ = [
+    "SIM", "KoopsimError", "__version__", "build", "count_parameters", "fit", "load", "load_plugin", "reproduce",
+    "search", "train", *_ROOMS,
+]  # fmt: skip  # pyright: ignore
 
 if TYPE_CHECKING:
     from koopsim.errors import KoopsimError
+    from koopsim.fitting import fit
     from koopsim.models import build
     from koopsim.nn import SIM, count_parameters
     from koopsim.registry import load_plugin
+    from koopsim.reproduction import reproduce
+    from koopsim.searching.carrying_out import search
+    from koopsim.training import train
     from koopsim.zoo import load
 
 
@@ -39,3 +51,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"koopsim.{name}")
     raise AttributeError(f"module 'koopsim' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -325,7 +325,7 @@ def test_the_same_seed_gives_the_same_bits(picture, tmp_path, monkeypatch):
     """Whatever the machine's pace, which decides into how many chunks the steps are cut."""
     found = []
     for pace in (1e-9, 10.0):
-        monkeypatch.setattr("koopsim.train.fit.CHUNK_SECONDS", pace)
+        monkeypatch.setattr("koopsim.engine.drive.CHUNK_SECONDS", pace)
         out = tmp_path / str(pace)
         assert main(["fit", str(picture), *FIT, "--steps", "30", "--out", str(out)]) == 0
         found.append(load_file(out / "waves" / "network.safetensors"))

@@ -11,7 +11,7 @@ from koopsim.cli import main
 from koopsim.config import CopyMemoryConfig, DEQConfig, Recipe, Run, SIMConfig, SolverConfig, TCNConfig
 from koopsim.implicit import UnconvergedWarning
 from koopsim.runs import RunDirectory
-from koopsim.train import train
+from koopsim.training import Session, train_run
 
 TASK = CopyMemoryConfig(horizon=2, train=40, valid=10, test=10)
 
@@ -34,7 +34,7 @@ def runs(tmp_path_factory):
         run = Run(model, TASK, Recipe(batch_size=20, epochs=2))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnconvergedWarning)
-            train(run, RunDirectory.create(folder / name, run, name), name, torch.device("cpu"))
+            train_run(run, RunDirectory.create(folder / name, run, name), name, Session(torch.device("cpu")))
     return folder
 
 

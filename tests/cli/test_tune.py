@@ -10,7 +10,7 @@ import torch
 
 from koopsim.cli import main
 from koopsim.runs import read_json
-from koopsim.search.results import read_trials
+from koopsim.searching.results import read_trials
 
 TINY = [
     *"--scale smoke --device cpu --trials 5 --recipe.epochs 3 --task.horizon 3 --model.lift.levels 2".split(),
@@ -102,7 +102,7 @@ def test_a_search_begun_again_trains_its_best_again_and_counts_its_own_epochs(tm
 
 
 def test_doubts_are_kept_and_printed(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("koopsim.search.outcome.doubts", lambda *given: ["Look again."])
+    monkeypatch.setattr("koopsim.searching.outcome.doubts", lambda *given: ["Look again."])
     words = "tune digits/sim-single --scale smoke --device cpu --trials 1 --retrain 0 --out".split()
     assert main([*words, str(tmp_path)]) == 0
     assert "note: Look again." in capsys.readouterr().out
@@ -160,7 +160,7 @@ def test_bad_input_is_one_line_and_a_failure(arguments, says, capsys, tmp_path, 
 
 
 def test_a_missing_ray_is_said_before_anything_is_written(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("koopsim.cli.tune.find_spec", lambda name: None)
+    monkeypatch.setattr("koopsim.searching.carrying_out.find_spec", lambda name: None)
     assert main(["tune", "copy/sim-two", *TINY, "--backend", "ray", "--out", str(tmp_path / "s")]) == 2
     assert "pip install 'koopsim[tune]'" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()

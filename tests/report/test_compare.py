@@ -17,7 +17,7 @@ from koopsim.report import find
 from koopsim.report.compare import comparisons, data_uri, shown_pixels, sliders
 from koopsim.report.page import Piece, piece_html
 from koopsim.tasks.image_regression import ImageRegression
-from koopsim.train import load
+from koopsim.training import load_run
 
 SIZE = 16
 
@@ -36,7 +36,7 @@ def test_drawn_from_the_weights(run, monkeypatch):
     assert left_out == []
     assert [c.name for c in found] == ["china", "flower"]
     task = ImageRegression(ImageRegressionConfig(size=SIZE))
-    for p, (comparison, model) in enumerate(zip(found, load(run), strict=True)):  # pyright: ignore
+    for p, (comparison, model) in enumerate(zip(found, load_run(run), strict=True)):  # pyright: ignore
         (values, psnr) = comparison.models["SIM (RFF only)"]
         assert np.allclose(values, task.draw(model)[1::2, 1::2], atol=1e-5)
         assert np.array_equal(comparison.truth, task.values[p][1::2, 1::2])

@@ -10,7 +10,7 @@ from koopsim.cli import main
 from koopsim.report import find
 from koopsim.report import spectra as room
 from koopsim.report.spectra import spectra, spectrum_charts, spectrum_figure, spectrum_table
-from koopsim.train import load
+from koopsim.training import load_run
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_a_projector_has_its_eigenvalues_at_one(folder):
 
 def test_a_free_one_has_the_eigenvalues_of_its_weights(folder):
     (found,), _ = spectra(find([folder / "free"]).runs)
-    U, V = (factor.detach().double().numpy() for factor in load(folder / "free").limit.factors())  # pyright: ignore
+    U, V = (factor.detach().double().numpy() for factor in load_run(folder / "free").limit.factors())  # pyright: ignore
     expected = np.linalg.eigvals(V @ U)  # the same as those of U V that need not vanish
     nearest = np.abs(found.eigenvalues[:, None] - expected[None, :])  # sorting would part equal real parts at random
     assert nearest.min(0).max() < 1e-5

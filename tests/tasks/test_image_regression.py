@@ -14,16 +14,18 @@ from koopsim.config import (
     ImageRegressionConfig,
     MLPConfig,
     Recipe,
+    Run,
     SIMConfig,
 )
+from koopsim.engine.drive import Stopped
+from koopsim.engine.slots import Stacked, untrained
 from koopsim.errors import KoopsimError
 from koopsim.pictures import PictureSet
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory
 from koopsim.tasks import build_task
-from koopsim.tasks.image_regression import ImageRegression, coordinates, psnr_of
-from koopsim.train import load, loop, train
-from koopsim.train.pictures import Member, build_member, bytes_of, parameters_of, population_of
+from koopsim.tasks.image_regression import ImageRegression, bytes_of, coordinates, psnr_of
+from koopsim.training import Session, load_run, train_run
 
 CPU = torch.device("cpu")
 MODELS = {
@@ -86,33 +88,46 @@ def test_psnr_is_not_clamped():
 
 @pytest.mark.parametrize("name", MODELS)
 def test_together_is_alone(name):
-    """Three pictures, each with its own rate, bandwidth and seed, against the plain model and torch's AdamW."""
+    """Two runs of three pictures, each with its own rate, bandwidth and seed, against torch's AdamW one by one."""
     task = small_task()
-    members = [Member(p, with_bandwidth(MODELS[name], 1 + p), (1 + p) * 1e-3, 7 * p) for p in (2, 0, 1)]
-    population = population_of(task, members, Recipe(epochs=2, weight_decay=5.0), "float64")
-    population.run(10)
+    recipes = [Recipe(epochs=2, weight_decay=5.0, learning_rate=rate) for rate in (1e-3, 2e-3)]
+    runs = [
+        Run(with_bandwidth(MODELS[name], 1 + p), task.config, recipe, 7 * p, "train", "float64")
+        for p, recipe in enumerate(recipes)
+    ]
+    stack = Stacked(runs, task, CPU, epochs=2)
+    stack.part.epoch()
+    stack.part.epoch()
     x, y = task.split("train")
-    for p, member in enumerate(members):
-        model = build_member(member, "float64")
+    for row in range(6):
+        run, picture = runs[row // 3], row % 3
+        model = untrained(run, task.seeds(run)[picture], CPU)
         weights = [w for w in model.parameters() if w.ndim > 1]
         biases = [w for w in model.parameters() if w.ndim < 2]
         kinds = [{"params": weights, "weight_decay": 5.0}, {"params": biases}]
-        adam = torch.optim.AdamW(kinds, lr=member.learning_rate, weight_decay=0.0)
+        adam = torch.optim.AdamW(kinds, lr=run.recipe.learning_rate, weight_decay=0.0)
         for _ in range(10):
             adam.zero_grad()
-            (model(x.double()) - y[member.picture]).square().mean().backward()
+            (model(x.double()) - y[picture]).square().mean().backward()
             adam.step()
-        for key, tensor in population.stack.member(p).items():
+        for key, tensor in stack.part.members.model(row).state_dict().items():
             torch.testing.assert_close(tensor, model.state_dict()[key], rtol=1e-7, atol=1e-9)
+
+
+def trained(task, name, precision="float32", capture=None, **recipe):
+    """The members after all epochs of the recipe."""
+    run = Run(MODELS[name], task.config, Recipe(learning_rate=1e-3, **recipe), train_on="train", precision=precision)
+    stack = Stacked([run], task, task.device, run.recipe.epochs, capture)
+    for _ in range(run.recipe.epochs):
+        stack.part.epoch()
+    return stack.part.members
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_short_precisions_stay_near_the_reference(name):
     ends = {}
     for precision in ("float32", "tf32", "bf16", "fp16"):
-        population = population_of(small_task(), [Member(0, MODELS[name], 1e-3)], Recipe(epochs=4), precision)
-        population.run(20)
-        ends[precision] = float(population.losses[0, 19])
+        ends[precision] = float(trained(small_task(), name, precision, epochs=4).losses[0, -1])
     assert ends["bf16"] != ends["float32"]
     assert ends["tf32"] == pytest.approx(ends["float32"], rel=1e-3)
     assert ends["bf16"] == pytest.approx(ends["float32"], rel=0.05)
@@ -126,12 +141,10 @@ def test_no_gradient_is_too_small_for_fp16(monkeypatch):
     task.loss = lambda outputs, targets, smoothing=0.0: 1e-4 * (outputs - targets).square().mean()
     moved = {}
     for scale in (1.0, 2.0**14):
-        monkeypatch.setattr("koopsim.train.pictures.LOSS_SCALE", scale)
+        monkeypatch.setattr("koopsim.tasks.image_regression.LOSS_SCALE", scale)
         ends = []
         for precision in ("float32", "fp16"):
-            population = population_of(task, [Member(0, MODELS["rff"], 1e-3)], Recipe(epochs=4, eps=1e-14), precision)
-            population.run(10)
-            ends.append(population.stack.flat.clone())
+            ends.append(trained(task, "rff", precision, epochs=2, eps=1e-14).flat.clone())
         moved[scale] = float((ends[1] - ends[0]).norm() / ends[0].norm())
     assert moved[2.0**14] < 0.3 * moved[1.0]
 
@@ -141,9 +154,8 @@ def test_memory_is_counted_where_it_goes():
     assert bytes_of(wide, 65_536) > 3 * bytes_of(narrow, 65_536)
     assert bytes_of(wide, 65_536, "bf16") < 0.6 * bytes_of(wide, 65_536)
     assert bytes_of(MODELS["two"], 65_536) > bytes_of(MODELS["rff"], 65_536)
-    assert parameters_of(MODELS["rff"]) == sum(
-        p.numel() for p in build_member(Member(0, MODELS["rff"], 1.0)).parameters()
-    )
+    run = Run(MODELS["rff"], small_task().config, Recipe(), train_on="train")
+    assert small_task().bytes_of(run) == bytes_of(run.model, 64)
     with pytest.raises(KoopsimError, match="needs an MLP"):
         bytes_of(SIMConfig(), 10)
 
@@ -157,7 +169,7 @@ def small_run(name="image/sim-rff", average=0.0, **task):
 
 def run_in(path, run, resume=False, **options):
     directory = RunDirectory(path) if resume else RunDirectory.create(path, run, "image/sim-rff")
-    return directory, train(run, directory, "image/sim-rff", CPU, resume=resume, **options)
+    return directory, train_run(run, directory, "image/sim-rff", Session(CPU, **options), resume)
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9])
@@ -168,7 +180,7 @@ def test_a_run_leaves_what_it_found_and_loads_again(name, average, tmp_path):
     assert result["steps"] == 12
     assert [line["step"] for line in result["metrics"]] == [4, 8, 12]
     assert {"psnr", "psnr/text00", "psnr/text02"} <= result["test"].keys()
-    models = load(tmp_path / "r")
+    models = load_run(tmp_path / "r")
     assert isinstance(models, nn.ModuleList)
     assert build_task(run.task).evaluate(models, "test") == pytest.approx(result["test"], rel=1e-6)
     assert directory.read_result() == result
@@ -187,7 +199,9 @@ def test_evenly_spread_frequencies_train(tmp_path):
     even = replace(run, model=replace(run.model, fourier=replace(run.model.fourier, spread="even")))
     results = [run_in(tmp_path / name, r)[1] for name, r in (("random", run), ("even", even))]
     assert results[0]["test"] != results[1]["test"]
-    assert build_task(run.task).evaluate(load(tmp_path / "even"), "test") == pytest.approx(results[1]["test"], rel=1e-6)
+    assert build_task(run.task).evaluate(load_run(tmp_path / "even"), "test") == pytest.approx(
+        results[1]["test"], rel=1e-6
+    )
 
 
 def test_an_average_is_another_network(tmp_path):
@@ -211,10 +225,10 @@ def test_a_stopped_run_resumes_to_the_same_bits(stop_after, average, tmp_path, m
         if seen == stop_after and event["event"] == "epoch":
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(loop.Stopped):
+    with pytest.raises(Stopped):
         run_in(tmp_path / "cut", run, listen=stop)
     with pytest.raises(KoopsimError, match="unfinished"):
-        load(tmp_path / "cut")
+        load_run(tmp_path / "cut")
     torch.manual_seed(999)
     _, resumed = run_in(tmp_path / "cut", run, resume=True)
     assert resumed["test"] == whole["test"]
@@ -233,7 +247,7 @@ def test_a_broken_checkpoint_is_refused(tmp_path):
     whole = directory.checkpoint_file.read_bytes()
     directory.checkpoint_file.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(KoopsimError, match="not a whole koopsim checkpoint"):
-        load(tmp_path / "r")
+        load_run(tmp_path / "r")
 
 
 @pytest.mark.cuda
@@ -244,10 +258,7 @@ def test_captured_on_cuda_is_eager_on_the_cpu(name, precision):
     losses = []
     for device, capture in (("cpu", False), ("cuda", False), ("cuda", True)):
         task = ImageRegression(ImageRegressionConfig("text", 64, count=2, steps_an_epoch=5), device)
-        members = [Member(p, MODELS[name], 1e-3, p) for p in range(2)]
-        population = population_of(task, members, Recipe(epochs=2), precision, capture=capture)
-        population.run(10)
-        losses.append(population.losses.cpu())
+        losses.append(trained(task, name, precision, capture, epochs=2).losses.cpu())
     rtol = 1e-3 if precision == "float32" else 0.05
     for other in losses[1:]:
         torch.testing.assert_close(other, losses[0], rtol=rtol, atol=1e-5)

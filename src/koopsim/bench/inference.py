@@ -11,11 +11,11 @@ from koopsim.bench.setting import Setting, in_precision, model_of, solver_note
 from koopsim.bench.timing import Maker, Timing, Work, measure
 from koopsim.bench.training import image_of
 from koopsim.config import CopyMemoryConfig
+from koopsim.engine.capture import captured
 from koopsim.implicit.monotone import MonDEQ
 from koopsim.nn import SIM
 from koopsim.nn.fuse import fuse
 from koopsim.tasks import CopyMemory
-from koopsim.train.capture import captured
 
 Function = Callable[[Tensor], Tensor]
 ALIGNED = 8  # channels: what tensor cores take at a time

@@ -14,13 +14,12 @@ from koopsim.bench.setting import Setting, in_precision, model_of
 from koopsim.bench.timing import Maker, Timing, Work, measure
 from koopsim.bench.training import copy_stepping, steps_of
 from koopsim.config import CopyMemoryConfig, ImageRegressionConfig, Run, SIMConfig
+from koopsim.engine.slots import Stacked
 from koopsim.models import build
 from koopsim.nn.folded import folded
 from koopsim.pictures import PictureSet
 from koopsim.presets import run_of
-from koopsim.search.stack import Stacked
 from koopsim.tasks import CopyMemory, ImageRegression
-from koopsim.train.pictures import Member, population_of
 
 TRIAL, PICTURE = "copy/sim-single", "image/sim-rff"
 BATCH = 1
@@ -33,6 +32,17 @@ def stacked_run(setting: Setting) -> Run:
     return replace(run, task=task, recipe=replace(run.recipe, batch_size=BATCH))
 
 
+def stepping(stack: Stacked, steps: int) -> Work:
+    """The first so many steps of an epoch."""
+    stack.begin_epoch()
+
+    def work() -> None:
+        stack.part.rewind()
+        stack.advance(0, steps)
+
+    return work
+
+
 def stack_maker(setting: Setting, trials: int) -> Maker:
     """Builds a work of `steps_of` steps of a stack of trials."""
 
@@ -41,9 +51,8 @@ def stack_maker(setting: Setting, trials: int) -> Maker:
         assert isinstance(run.task, CopyMemoryConfig)
         task, steps = CopyMemory(run.task, setting.device), steps_of(setting)
         runs = [replace(run, seed=seed) for seed in range(trials)]
-        stack = Stacked(runs, task, setting.device, max_t=1, capture=setting.capture)
-        stack.begin_epoch()
-        return lambda: stack.advance(0, steps)  # at its end a member still computes; only its update is masked
+        stack = Stacked(runs, task, setting.device, epochs=1, capture=setting.capture)
+        return stepping(stack, steps)
 
     return make
 
@@ -74,9 +83,8 @@ def picture_maker(setting: Setting, count: int) -> Maker:
     def make() -> Work:
         run, steps = run_of(PICTURE), steps_of(setting)
         task = random_pictures(count, setting.sizes.picture_size, setting.device)
-        members = [Member(i, run.model, run.recipe.learning_rate, i) for i in range(count)]
-        population = population_of(task, members, run.recipe, setting.precision, capture=setting.capture)
-        return lambda: population.run(steps)
+        stack = Stacked([replace(run, precision=setting.precision)], task, setting.device, 1, setting.capture)
+        return stepping(stack, steps)
 
     return make
 

@@ -17,9 +17,10 @@ from koopsim.bench.result import Comparison, Side
 from koopsim.bench.setting import Setting, in_precision, model_of, solver_note
 from koopsim.bench.timing import Maker, Timing, Work, measure
 from koopsim.config import CopyMemoryConfig, Recipe
+from koopsim.engine.part import Way, part_of_one
 from koopsim.presets import PRESETS
 from koopsim.tasks import CopyMemory
-from koopsim.train import Trainer
+from koopsim.tasks.base import Samples
 
 CUDA_STEPS = 16  # in a turn, so that the host is not measured
 SOLVER_STEPS = 4  # of a model with a solver: each takes as long as many of another's
@@ -40,18 +41,21 @@ class Stepping:
 
         def make() -> Work:
             recipe = Recipe(batch_size=self.batch, epochs=1, learning_rate=1e-6)  # the weights stay where they are
-            data = (self.x, self.y)
-            trainer = Trainer(self.model.train(), self.loss, data, recipe, autocast=setting.autocast, capture=capture)
-            trainer.tune()
-            for _ in range(2 * capture):  # until the graph has as many solver steps as the model needs
-                trainer.counters.zero_()
-                trainer.run(0, self.steps)
-            trainer.adaptive = False  # in training the host looks every 64 steps
+
+            def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+                return self.loss(model(x), y)
+
+            way = Way(setting.autocast, capture)
+            part = part_of_one(self.model.train(), loss, Samples(self.x, self.y), recipe, way=way)
+            part.begin_epoch()
 
             def work() -> None:
-                trainer.counters.zero_()
-                trainer.run(0, self.steps)
+                part.rewind()
+                part.advance(0, self.steps)
 
+            for _ in range(2 * capture):  # until the graph has as many solver steps as the model needs
+                work()
+            part.adaptive = False  # in training the host looks every 64 steps
             return work
 
         return make

@@ -17,12 +17,13 @@ from torch import Tensor, nn
 
 from koopsim.bridge.hidden import Implicit
 from koopsim.config import FourierConfig, MLPConfig, Recipe, SIMConfig
+from koopsim.engine.part import part_of_one
 from koopsim.errors import KoopsimError
 from koopsim.implicit import TransformerDEQ
 from koopsim.nn import MLP, SIM
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.tokens import TokenTCN, TokenTCNConfig
-from koopsim.train import Trainer
+from koopsim.tasks.base import Samples
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,9 @@ def teach(sim: SIM, view: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor
     recipe = Recipe(lessons.batch_size, lessons.epochs, lessons.learning_rate, schedule="cosine", clip_norm=1.0)
     trained = sim.h.weight.requires_grad
     sim.h.requires_grad_(False)
-    trainer = Trainer(View(), lambda y, target: (y - target).square().mean(), data, recipe, lessons.seed)
-    for epoch in range(lessons.epochs):
-        trainer.start_epoch(epoch)
-        trainer.run(0, trainer.steps_per_epoch)
+    part = part_of_one(View(), lambda m, x, y: (m(x) - y).square().mean(), Samples(*data), recipe, lessons.seed)
+    for _ in range(lessons.epochs):
+        part.epoch()
     sim.h.requires_grad_(trained)
 
 

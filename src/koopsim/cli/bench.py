@@ -40,10 +40,10 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "bench")
     from koopsim import bench
+    from koopsim.engine.drive import pick_device
     from koopsim.files import folders
     from koopsim.files.json import json_text
     from koopsim.runs import read_json, write_json
-    from koopsim.train import pick_device
 
     device = pick_device(arguments.device)
     with contextlib.ExitStack() as stack:

@@ -38,11 +38,11 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "eval")
     from koopsim import zoo
+    from koopsim.engine.drive import pick_device
     from koopsim.files import folders
     from koopsim.runs import RunDirectory
     from koopsim.tasks import build_task
     from koopsim.tasks.fingerprint import fingerprint_of
-    from koopsim.train import pick_device
 
     if arguments.what.startswith(zoo.PREFIX):
         name, run = arguments.what.removeprefix(zoo.PREFIX), zoo.run_of_card(arguments.what)
@@ -94,11 +94,12 @@ def mistakes(task, model, name: str, split: str, folder: Path) -> list[Path]:
     from koopsim.report.mistakes import confusion_matrix, draw_confusion, draw_mistakes, worst_mistakes
     from koopsim.runs import write_json
     from koopsim.tasks import Classification
+    from koopsim.tasks.base import ModelAnswers
 
     if not isinstance(task, Classification):
         raise KoopsimError(f"--out draws what a classifier mistakes; {name} is none.")
     images, labels = (t.cpu().numpy() for t in task.split(split))
-    logits = task.predictions(model, split)[0].cpu().numpy()
+    logits = task.predictions(ModelAnswers([model]), split)[0].cpu().numpy()
     named = logits.argmax(1)
     confusion = confusion_matrix(labels, named, len(task.classes))
     worst, sure = worst_mistakes(logits, labels)

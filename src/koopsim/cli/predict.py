@@ -41,9 +41,9 @@ def main(argv: list[str]) -> int:
         raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
     from koopsim import datasets, zoo
     from koopsim.datasets.inputs import ImageInputs, picture_files
+    from koopsim.engine.drive import pick_device
     from koopsim.predicting import predict
     from koopsim.runs import write_atomically
-    from koopsim.train import pick_device
 
     files = picture_files(arguments.pictures)
     model = zoo.load(arguments.what, pick_device(arguments.device))

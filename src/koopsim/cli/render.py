@@ -39,10 +39,10 @@ def main(argv: list[str]) -> int:
         raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
     if not arguments.out.parent.is_dir():
         raise KoopsimError(f"There is no folder {arguments.out.parent} to write {arguments.out.name} into.")
+    from koopsim.engine.drive import pick_device
     from koopsim.files.writing import refuse_special, sweep
+    from koopsim.picture_network import bands, load_network
     from koopsim.pictures.png import write_png
-    from koopsim.train import pick_device
-    from koopsim.train.network_file import bands, load_network
 
     refuse_special(arguments.out)
     sweep(arguments.out.parent)

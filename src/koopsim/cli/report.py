@@ -3,13 +3,16 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from koopsim.cli import parse
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
+
+if TYPE_CHECKING:
+    from koopsim.report import Findings, Report
 
 ON_TERMINAL = ("table1", "table2", "table3", "speed")  # the rest is for the page
 
@@ -31,7 +34,6 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "report")
     from koopsim.report import build_report, find
-    from koopsim.report.other_tasks import PREFIX
 
     if not arguments.runs:
         raise KoopsimError("Name at least one folder of runs: koopsim report runs --out report.")
@@ -45,6 +47,14 @@ def main(argv: list[str]) -> int:
         files = [str(file) for file in report.files]
         print(json_text({**counts, "page": files[0], "files": files, "skipped": report.left_out}))
         return 0
+    show_report(found, report)
+    return 0
+
+
+def show_report(found: "Findings", report: "Report") -> None:
+    """The tables that fit a terminal, and where the rest is."""
+    from koopsim.report.other_tasks import PREFIX
+
     for name, table in report.tables.items():
         if name in ON_TERMINAL or name.startswith(PREFIX):
             show(table)
@@ -52,7 +62,6 @@ def main(argv: list[str]) -> int:
         print(f"skipped {line}", file=sys.stderr)
     print(f"{found.counts()}, on one page: {report.files[0]}")
     print(f"tables and figures beside it: {_grouped(report.files[1:])}")
-    return 0
 
 
 def _grouped(files: list[Path]) -> str:

@@ -1,7 +1,5 @@
 """koopsim reproduce: the paper's tables and figures, from the first step to the page."""
 
-import contextlib
-import io
 import json
 import sys
 from dataclasses import dataclass
@@ -47,46 +45,43 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "reproduce")
     if not arguments.targets:
         raise KoopsimError("Name a table or figure: koopsim reproduce table1, or all. --scale smoke ends in minutes.")
-    from koopsim.reproduce import missing_data, plan
-    from koopsim.train import pick_device
+    from koopsim.engine.drive import Stopped, pick_device
+    from koopsim.progress import Progress
+    from koopsim.reproduction import Wanted, draw, missing_data, plan, searched, work
+    from koopsim.searching.carrying_out import How
+    from koopsim.training import Session
 
-    device = pick_device(arguments.device)
     pictures = (arguments.natural, arguments.text)
-    cuda = device.type == "cuda"
-    settings = (arguments.targets, arguments.out, arguments.scale, arguments.seeds, arguments.only, pictures, cuda)
-    jobs = plan(*settings)
-    announce(jobs, str(device))
+    wanted = Wanted(
+        arguments.targets, arguments.out, arguments.scale, arguments.seeds, arguments.only, pictures, arguments.search
+    )
+    session = Session(pick_device(arguments.device))
+    cuda = session.device.type == "cuda"
+    jobs = plan(wanted, cuda)
+    announce(jobs, str(session.device))
     if arguments.dry_run:
         return _say_json(jobs, []) if arguments.json else 0
     missing = missing_data(jobs)
     if missing:
         raise KoopsimError(f"These data sets are not here: fetch them with 'koopsim data get {' '.join(missing)}'.")
-    if arguments.search:
-        jobs = plan(*settings, chosen=searched(jobs, arguments))
-    status = work(jobs, device)
-    if status:
-        return status
-    files = draw(arguments, jobs)
-    return _say_json(jobs, files) if arguments.json else 0
+    try:
+        if wanted.search:
+            how = How(session, retrain=0, shown=Progress)
+            jobs = plan(wanted, cuda, searched(jobs, wanted, how))
+        work(jobs, session, Progress, lambda text: print(f"koopsim: {text}", file=sys.stderr))
+    except Stopped:
+        print("koopsim: stopped and saved. Give the same command again to go on.", file=sys.stderr)
+        return 130
+    reported, files = draw(wanted, jobs)
+    if arguments.json:
+        return _say_json(jobs, files)
+    if reported:
+        from koopsim.cli.report import show_report
 
-
-def searched(jobs: list, arguments: Arguments) -> dict:
-    """The best configuration of each SIM by a search of its own; one that is finished is read, one cut off goes on."""
-    from koopsim.cli import tune
-    from koopsim.config import Run, from_dict
-    from koopsim.search import SearchDirectory
-
-    found = {}
-    for name in dict.fromkeys(job.name for job in jobs if "/sim" in job.name):
-        folder = arguments.out / "searches" / name.replace("/", "-")
-        given = ["--retrain", "0", "--device", arguments.device]
-        begun = (folder / "search.json").exists()
-        how = ["--resume", str(folder)] if begun else [name, "--scale", arguments.scale, "--out", str(folder)]
-        with contextlib.redirect_stdout(sys.stderr):
-            if tune.main([*how, *given]):
-                raise KoopsimError("The search was stopped and saved. Give the same command again to go on.")
-        found[name] = from_dict(Run, SearchDirectory(folder).read_result()["best"]["run"])
-    return found
+        show_report(*reported)
+    if files:
+        print(f"also in {wanted.out / 'report'}/: {', '.join(f.name for f in files)}")
+    return 0
 
 
 def announce(jobs: list, device: str) -> None:
@@ -103,50 +98,6 @@ def announce(jobs: list, device: str) -> None:
     total = f"about {sum(known) / 60:.1f} minutes" if known else "not measured on such a device"
     more = f" and {unknown} not measured on such a device" if known and unknown else ""
     print(f"{len(left)} of {len(jobs)} runs to train on {device}: {total}{more}.", file=sys.stderr)
-
-
-def work(jobs: list, device) -> int:
-    """Carry out the jobs one by one; one that fails is named and costs the others nothing."""
-    from koopsim.cli.progress import TrainingProgress
-    from koopsim.reproduce import carry_out
-    from koopsim.train import Stopped
-
-    failed = []
-    for job in jobs:
-        try:
-            with TrainingProgress(job.folder.name, job.run.recipe.epochs) as progress:
-                carry_out(job, device, progress)
-        except Stopped:
-            print("koopsim: stopped and saved. Give the same command again to go on.", file=sys.stderr)
-            return 130
-        except KoopsimError as error:
-            failed.append(f"{job.folder.name}: {error}")
-            print(f"koopsim: {failed[-1]}", file=sys.stderr)
-    if failed:
-        raise KoopsimError(f"{len(failed)} of {len(jobs)} runs failed, the first is {failed[0]}")
-    return 0
-
-
-def draw(arguments: Arguments, jobs: list) -> list[Path]:
-    """The report of all runs, and the figures that were asked for."""
-    from koopsim.cli import report
-    from koopsim.files import folders
-    from koopsim.report.build import REPORT_FILES
-    from koopsim.report.figure2 import figure2
-
-    folder = arguments.out / "report"
-    wanted, files = set(arguments.targets), []
-    with folders.held(folder):
-        folders.claim(folder, "report", REPORT_FILES)
-        if jobs:
-            quiet = contextlib.redirect_stdout(io.StringIO()) if arguments.json else contextlib.nullcontext()
-            with quiet:
-                report.main([str(arguments.out / "runs"), "--out", str(folder)])
-        if wanted & {"figure2", "all"}:
-            files += figure2(folder)
-    if files and not arguments.json:
-        print(f"also in {folder}/: {', '.join(f.name for f in files)}")
-    return files
 
 
 def _say_json(jobs: list, files: list[Path]) -> int:

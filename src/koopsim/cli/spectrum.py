@@ -131,10 +131,10 @@ def of_run(arguments: Arguments) -> Answer:
     """A trained SIM or DEQ."""
     from koopsim.nn import SIM
     from koopsim.runs import RunDirectory
-    from koopsim.train import load
+    from koopsim.training import load_run
 
     name, run = RunDirectory(arguments.what).read_config()
-    model = load(arguments.what)
+    model = load_run(arguments.what)
     if isinstance(model, SIM):
         return of_sim(model, name, arguments)
     return of_deq(model, name, run, arguments)

@@ -5,14 +5,13 @@ import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from koopsim.cli import parse
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
-from koopsim.files import folders
 from koopsim.files.json import json_text
 from koopsim.kinds import task_kind
 from koopsim.presets import PRESETS, run_of
@@ -99,45 +98,31 @@ def _given(argv: list[str], option: str) -> str | None:
 
 
 def _train(options: Options, run: Run | None, name: str) -> int:
+    from koopsim.engine.drive import Stopped, pick_device
+    from koopsim.progress import Progress
     from koopsim.runs import RunDirectory
-    from koopsim.tasks import build_task
-    from koopsim.train import pick_device
+    from koopsim.training import Session, resume_run, start_run
 
-    device = pick_device(options.device)
     if options.tensorboard and find_spec("tensorboard") is None:  # said before hours of training, not after
         raise KoopsimError("TensorBoard is not installed: pip install 'koopsim[tensorboard]'.")
-    if options.resume:
-        directory = RunDirectory(options.resume)
-        folders.refuse_replaced(directory.path, "train")
-        name, run = directory.read_config()
-        if directory.result_file.exists():
-            print(f"{directory.path} is finished; nothing to resume.", file=sys.stderr)
-            return _show(directory.read_result(), directory.path, options.json)
-        return _to_the_end(options, run, name, directory, device)
-    assert run is not None
-    out = options.out or Path("runs") / name
-    with folders.held(out):
-        RunDirectory.refuse_taken(out, options.overwrite)
-        with folders.replacing(out, options.overwrite):
-            task = build_task(run.task, device)  # data that is missing or broken stops here, with nothing written
-            directory = RunDirectory.create(out, run, name, options.overwrite)
-        return _to_the_end(options, run, name, directory, device, task)
-
-
-def _to_the_end(options: Options, run: Run, name: str, directory: Any, device: Any, task: Any = None) -> int:
-    from koopsim.cli.progress import TrainingProgress
-    from koopsim.train import Stopped, train
-
+    out = options.resume or options.out or Path("runs") / name
+    if run is None:
+        name, run = RunDirectory(out).read_config()
     try:
-        with TrainingProgress(name, run.recipe.epochs) as progress:
-            capture = False if options.eager else None
-            result = train(run, directory, name, device, bool(options.resume), capture, progress, task)
+        with Progress(name, run.recipe.epochs) as progress:
+            session = Session(pick_device(options.device), False if options.eager else None, listen=progress)
+            if not options.resume:
+                result = start_run(run, out, name, session, options.overwrite)
+            else:
+                if RunDirectory(out).result_file.exists():
+                    print(f"{out} is finished; nothing to resume.", file=sys.stderr)
+                result = resume_run(out, session)
     except Stopped:
-        print(f"koopsim: stopped and saved. Go on with: koopsim train --resume {directory.path}", file=sys.stderr)
+        print(f"koopsim: stopped and saved. Go on with: koopsim train --resume {out}", file=sys.stderr)
         return 130
     if options.tensorboard:
-        write_tensorboard(directory)
-    return _show(result, directory.path, options.json)
+        write_tensorboard(RunDirectory(out))
+    return _show(result, out, options.json)
 
 
 def _show(result: dict, path: Path, as_json: bool) -> int:
@@ -148,7 +133,8 @@ def _show(result: dict, path: Path, as_json: bool) -> int:
     figures = "  ".join(f"{key} {value:.4g}" for key, value in result[split].items())
     print(f"{result['name']}  {result['parameters']:,} parameters  {split}: {figures}")
     pace = f"{result['milliseconds_per_step']:.3f} ms a step"
-    print(f"{result['train_seconds']:.1f} s of training, {pace}; all of it in {path}")
+    set_up = f" after {result['set_up_seconds']:.1f} s of set-up" if "set_up_seconds" in result else ""
+    print(f"{result['train_seconds']:.1f} s of training{set_up}, {pace}; all of it in {path}")
     return 0
 
 

@@ -1,9 +1,7 @@
 """koopsim tune: search for hyper-parameters, then train with the best of them."""
 
-import os
 import sys
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,7 +11,6 @@ from koopsim.cli import parse
 from koopsim.cli.train import _given
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
-from koopsim.files import folders
 from koopsim.files.json import json_text
 from koopsim.presets import PRESETS, run_of
 
@@ -113,9 +110,9 @@ def main(argv: list[str]) -> int:
 
 
 def _search(options: Options, run: Run, name: str) -> Any:
-    from koopsim.search.directory import Search
-    from koopsim.search.space import base_of, space_of
-    from koopsim.search.space_text import space_from_arguments, space_from_file
+    from koopsim.searching.directory import Search
+    from koopsim.searching.space import base_of, space_of
+    from koopsim.searching.space_text import space_from_arguments, space_from_file
 
     base = base_of(run)
     space = space_of(base, options.scale)
@@ -132,90 +129,28 @@ def _search(options: Options, run: Run, name: str) -> Any:
 
 
 def _tune(options: Options, search: Any) -> int:
-    import torch
+    from koopsim.engine.drive import Stopped, pick_device
+    from koopsim.progress import Progress
+    from koopsim.searching.carrying_out import How, resume_search, start_search
+    from koopsim.searching.confirm import confirmed_search
+    from koopsim.searching.directory import Cluster, SearchDirectory
+    from koopsim.training import Session
 
-    from koopsim.search.confirm import confirmed_search
-    from koopsim.search.directory import SearchDirectory
-    from koopsim.search.per_picture import PictureSearches
-    from koopsim.tasks import build_task
-    from koopsim.train import Stopped, pick_device
-
-    if options.resume:
-        folders.refuse_replaced(options.resume, "tune")
-    resumed = SearchDirectory(confirmed_search(options.resume)) if options.resume else None
-    each = PictureSearches(options.resume) if options.resume else None
-    if each and each.file.exists():
-        search = each.read()[0]
-    elif resumed:
-        search, each = resumed.read(), None
-        if resumed.result_file.exists():
-            print(f"{resumed.path} is finished; nothing to resume.", file=sys.stderr)
-            return _show(resumed.read_result(), resumed.path, options.json)
-    if search.backend == "ray" and find_spec("ray") is None:
-        raise KoopsimError("The ray backend needs Ray Tune: pip install 'koopsim[tune]'.")
-    device = pick_device(options.device)
-    if device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)  # trials are small: a second thread costs more than it brings
-    out = options.resume or options.out or Path("searches") / search.name
-    with folders.held(out):
-        begins = options.overwrite and not options.resume
-        with folders.replacing(out, begins):
-            task = None if each else build_task(search.base.task, device)  # missing data stops here, nothing written
-            if options.per_picture and not options.resume:
-                each = PictureSearches.create(out, search, list(getattr(task, "names", ())), options.overwrite)
-            elif not each and not resumed:
-                SearchDirectory.create(out, search, options.overwrite)
-        try:
-            if each:
-                for own, directory, begun in each.parts():
-                    if not begun:
-                        SearchDirectory.create(directory.path, own, again=True)
-                    _one(options, own, directory, begun, device, build_task(own.base.task, device))
-                return _show_pictures(each.gather(), each.path, options.json)
-            directory = resumed or SearchDirectory(out)
-            return _show(_one(options, search, directory, bool(resumed), device, task), directory.path, options.json)
-        except Stopped:
-            print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {out}", file=sys.stderr)
-            return 130
-
-
-def _one(options: Options, search: Any, directory: Any, begun: bool, device: Any, task: Any) -> dict[str, Any]:
-    """One search to its result."""
-    from koopsim.cli.progress import TrainingProgress
-    from koopsim.cli.tune_progress import TuneProgress
-    from koopsim.search.confirm import confirmed
-    from koopsim.search.outcome import chosen, conclude
-
-    capture = False if options.eager else None
-
-    def ended(search: Any, directory: Any, begun: bool) -> tuple[Any, float]:
-        with TuneProgress(search) as progress:
-            backend = _backend(options, search, directory, begun, device, capture, progress, task)
-            return backend.run(), backend.elapsed
-
-    trials, seconds = ended(search, directory, begun)
-    rows = confirmed(search, directory, trials, lambda *second: ended(*second)[0])
-    epochs = chosen(search, trials, rows).run.recipe.epochs
-    with TrainingProgress(f"{search.name}, best trial", epochs) as progress:
-        return conclude(
-            search, directory, trials, seconds, device, options.retrain, capture, progress, task, confirmed=rows
-        )
-
-
-def _backend(
-    options: Options, search: Any, directory: Any, begun: bool, device: Any, capture: Any, listen: Any, task: Any
-) -> Any:
-    if search.backend == "ray":
-        from koopsim.search.ray import Cluster, RaySearch
-
-        cluster = Cluster(options.ray_address, options.cpus_per_trial, options.gpus_per_trial)
-        return RaySearch(search, directory, cluster, listen)
-    from koopsim.search.local import LocalSearch
-
-    local = LocalSearch(search, directory, device, capture, options.compile, listen, task)
-    if begun:
-        local.load()
-    return local
+    session = Session(pick_device(options.device), False if options.eager else None, options.compile)
+    cluster = Cluster(options.ray_address, options.cpus_per_trial, options.gpus_per_trial)
+    how = How(session, options.retrain, options.per_picture, options.overwrite, cluster, Progress)
+    out = confirmed_search(options.resume) if options.resume else options.out or Path("searches") / search.name
+    try:
+        if options.resume:
+            if SearchDirectory(out).result_file.exists():
+                print(f"{out} is finished; nothing to resume.", file=sys.stderr)
+            result = resume_search(out, how)
+        else:
+            result = start_search(search, out, how)
+    except Stopped:
+        print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {out}", file=sys.stderr)
+        return 130
+    return (_show_pictures if "settings" in result else _show)(result, out, options.json)
 
 
 def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:

@@ -28,10 +28,13 @@ ALIGNED = 8  # an output of 3 columns has no fast product in bfloat16; one of 8 
 
 def fixed_features(model: nn.Module, x: Tensor, dtype: torch.dtype | None = None) -> Tensor | None:
     """psi(x) where nothing learnt comes before it, so that it can be computed once for all steps; else None."""
+    return cast(nn.Module, model.psi)(x).to(dtype) if has_fixed_features(model) else None
+
+
+def has_fixed_features(model: nn.Module) -> bool:
+    """Whether nothing learnt comes before psi."""
     plain = isinstance(model, SIM) and isinstance(model.mu, nn.Identity) and foldable(model)
-    if isinstance(model, FourierNetwork) or plain:
-        return cast(nn.Module, model.psi)(x).to(dtype)
-    return None
+    return isinstance(model, FourierNetwork) or plain
 
 
 def foldable(model: SIM) -> bool:

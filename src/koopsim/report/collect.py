@@ -17,7 +17,7 @@ from koopsim.report.checks import problem
 from koopsim.report.kinds import Result
 from koopsim.report.searches import SearchFound, search_of_directory, search_of_json
 from koopsim.runs import RUN_FILES
-from koopsim.search.directory import CONFIRM_FOLDER
+from koopsim.searching.directory import CONFIRM_FOLDER
 
 NO_RESULTS = {*RUN_FILES, "mistakes.json", "search.json"} - {"result.json"}
 

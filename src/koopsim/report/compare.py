@@ -104,10 +104,10 @@ def _drawn(folder: Path, run: Run, names: Sequence[str]) -> dict[str, Shown]:
     import torch
 
     from koopsim.tasks.image_regression import coordinates, full_precision
-    from koopsim.train import load
+    from koopsim.training import load_run
 
     assert isinstance(run.task, ImageRegressionConfig)
-    models, size = load(folder), run.task.size
+    models, size = load_run(folder), run.task.size
     grid = shown_pixels(coordinates(size, size).reshape(size, size, 2).numpy())
     x = torch.from_numpy(np.ascontiguousarray(grid)).reshape(-1, 2)
     found = {}

@@ -64,7 +64,7 @@ def running_best(search: SearchFound) -> list[float | None]:
 
 def search_of_directory(folder: Path) -> SearchFound:
     """A search of `koopsim tune`."""
-    from koopsim.search.results import read_trials  # here: it brings torch along
+    from koopsim.searching.results import read_trials  # here: it brings torch along
 
     asked = json.loads((folder / "search.json").read_text())
     file = folder / "trials.csv"

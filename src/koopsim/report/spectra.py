@@ -67,7 +67,7 @@ def spectra(results: Sequence[Result]) -> tuple[list[RunSpectrum], list[str]]:
 
 def _spectrum(result: Result, folder: Path) -> RunSpectrum:
     from koopsim.bridge import examine
-    from koopsim.train import load
+    from koopsim.training import load_run
 
     _, run = RunDirectory(folder).read_config()
     dim = kinds.model_kind(run.model).limit_dim(run.model)
@@ -75,7 +75,7 @@ def _spectrum(result: Result, folder: Path) -> RunSpectrum:
         raise KoopsimError(f"its configuration is of a {type(run.model).__name__}, its result of a SIM")
     if dim > LARGEST:
         raise KoopsimError(f"U V has {dim} rows, more than {LARGEST}; koopsim spectrum {folder}")
-    model = load(folder)
+    model = load_run(folder)
     models: list[Any] = list(model) if type(model).__name__ == "ModuleList" else [model]  # pyright: ignore
     seen = examine(models[0])  # of a set of pictures, the first one's network
     values = seen.verdict.eigenvalues

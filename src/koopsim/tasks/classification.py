@@ -6,15 +6,14 @@ Images stay on the device as the bytes they were stored as; a batch is normalise
 mean and deviation of the training images. The validation images are a seeded tenth of the official training set.
 """
 
-import copy
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from koopsim import datasets
@@ -27,13 +26,13 @@ from koopsim.registry import DATASETS
 from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
 from koopsim.tasks import table2
 from koopsim.tasks.augment import augmented, cut_out
-from koopsim.tasks.base import Split
+from koopsim.tasks.base import Answers, Figures, Split, Task
 from koopsim.words import ACCURACY
 
 EVALUATION_BATCH = {"cuda": 1000, "cpu": 100}  # on a CPU small enough for its caches
 
 
-class Classification:
+class Classification(Task):
     """The images of a data set on a device, cut into train, valid and test."""
 
     metric = "accuracy"
@@ -81,26 +80,19 @@ class Classification:
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return cross_entropy(outputs, targets, smoothing)
 
-    @torch.no_grad()
-    def predictions(self, model: nn.Module, split: str) -> tuple[Tensor, float | None]:
-        """Logits (n, classes) on a split, and the share of unconverged solves for a model that has a solver."""
-        model = copy.deepcopy(model).eval()
-        report: Callable[[], dict[str, Tensor]] | None = getattr(model, "diagnostics", None)
-        outputs, unconverged = [], 0.0
+    def predictions(self, answers: Answers, split: str) -> Tensor:
+        """Logits (members, n, classes) on a split."""
         x, _ = self.split(split)
-        for xs in x.split(EVALUATION_BATCH.get(x.device.type, 1000)):
-            outputs.append(model(self.inputs(xs)))
-            if report is not None:
-                unconverged += float(report()["unconverged"]) * len(xs)
-        return torch.cat(outputs).double(), unconverged / len(x) if report is not None else None
+        pieces = x.split(EVALUATION_BATCH.get(x.device.type, 1000))
+        return torch.cat([answers(self.inputs(xs)) for xs in pieces], dim=1).double()
 
-    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+    def judge(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
         """Accuracy as a share, and the loss in nats."""
-        logits, unconverged = self.predictions(model, split)
-        labels = self.split(split)[1]
-        right = (logits.argmax(1) == labels).double().mean()
-        figures = {"accuracy": float(right), "loss": float(F.cross_entropy(logits, labels))}
-        return figures if unconverged is None else figures | {"unconverged": unconverged}
+        labels, found = self.split(split)[1], []
+        for logits in self.predictions(answers, split):
+            right = (logits.argmax(1) == labels).double().mean()
+            found.append({"accuracy": float(right), "loss": float(F.cross_entropy(logits, labels))})
+        return found
 
 
 def _placed(x: np.ndarray, y: np.ndarray, device: torch.device | str) -> Split:

@@ -7,22 +7,21 @@ Both are T+20 long. Loss: cross-entropy in nats, mean over positions and sequenc
 at best guess the last ten of T+20 positions among eight digits: 10 ln 8 / (T+20).
 """
 
-import copy
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from koopsim.config import CopyMemoryConfig, Recipe, Run
+from koopsim.config import CopyMemoryConfig, Run
 from koopsim.errors import KoopsimError
 from koopsim.kinds import Preset, Scale, TaskKind, register
 from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.spaces import Choice, LogUniform, SearchSpace
 from koopsim.tasks import table1
-from koopsim.tasks.base import Split
+from koopsim.tasks.base import Answers, Figures, Split, Task
 from koopsim.words import LOSS
 
 DIGITS = 10  # how many are to be remembered
@@ -41,11 +40,12 @@ def sequences(digits: Tensor, horizon: int) -> Split:
     return x, y
 
 
-class CopyMemory:
+class CopyMemory(Task):
     """Seeded sequences on a device, cut into train, valid and test."""
 
     metric = "loss"
     lower_is_better = True
+    exact = True
 
     def __init__(self, config: CopyMemoryConfig, device: torch.device | str = "cpu"):
         self.config = config
@@ -67,32 +67,21 @@ class CopyMemory:
             raise KoopsimError(f"Copy memory has no split {name!r}; expected one of {', '.join(parts)}.")
         return self.x[parts[name]], self.y[parts[name]]
 
-    def inputs(self, x: Tensor, recipe: Recipe | None = None, draws: Tensor | None = None) -> Tensor:
-        return x
-
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return cross_entropy(outputs.flatten(0, -2), targets.flatten(), smoothing)
 
-    @torch.no_grad()
-    def evaluate(self, model: nn.Module, split: str) -> dict[str, float]:
+    def judge(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
         """Loss and accuracy in float64: float32's log-softmax rounds losses of 1e-9 to zero or to noise."""
         x, y = self.split(split)
-        model = copy.deepcopy(model).double().eval()
-        report: Callable[[], dict[str, Tensor]] | None = getattr(model, "diagnostics", None)
-        loss, digits, whole, unconverged = 0.0, 0.0, 0.0, 0.0
+        totals = torch.zeros(answers.members, 3, dtype=torch.float64, device=x.device)
         for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
-            outputs = model(xs)
-            right = (outputs.argmax(-1) == ys)[:, -DIGITS:]
-            loss += float(self.loss(outputs, ys)) * len(xs)
-            digits += float(right.double().mean(1).sum())
-            whole += float(right.all(1).sum())
-            if report is not None:
-                unconverged += float(report()["unconverged"]) * len(xs)
-        n = len(x)
-        figures = {"loss": loss / n, "digits_right": digits / n, "sequences_right": whole / n}
-        if report is not None:
-            figures["unconverged"] = unconverged / n
-        return figures | {"memoryless_loss": self.memoryless_loss}
+            outputs = answers(xs)
+            right = (outputs.argmax(-1) == ys)[..., -DIGITS:]
+            losses = torch.stack([self.loss(own, ys) for own in outputs]) * len(xs)
+            totals += torch.stack([losses, right.double().mean(2).sum(1), right.all(2).sum(1).double()], dim=1)
+        names = ("loss", "digits_right", "sequences_right")
+        rows = (totals / len(x)).tolist()
+        return [dict(zip(names, row, strict=True)) | {"memoryless_loss": self.memoryless_loss} for row in rows]
 
 
 @register

@@ -9,7 +9,7 @@ trained together.
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.config import ImageRegressionConfig, Recipe, Run
+from koopsim.config import ImageRegressionConfig, ModelConfig, Run
 from koopsim.errors import KoopsimError
 from koopsim.kinds import Preset, Scale, TaskKind, model_kind, register
+from koopsim.models import build
+from koopsim.nn import count_parameters
+from koopsim.nn.folded import fixed_features, folded, has_fixed_features
 from koopsim.pictures import PictureSet, picture_set
 from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
 from koopsim.tasks import table3
+from koopsim.tasks.base import Answers, Figures, ModelAnswers, Task, Whole
 from koopsim.words import PSNR, Curve
 
 PARTS = {"train": [(0, 0)], "valid": [(0, 1)], "train+valid": [(0, 0), (0, 1)], "test": [(1, 1)]}  # row, column offset
 EVALUATION_ROWS = 65_536
+SHORT = {"bf16": torch.bfloat16, "fp16": torch.float16}
+LOSS_SCALE = 2.0**14  # a mean over 196,608 colours has gradients of 1e-7, which float16 would round to nothing
 PAPER_SIZE = 512
 
 
@@ -65,18 +71,21 @@ def figures_of(psnrs: dict[str, float]) -> dict[str, float]:
     return {"psnr": float(np.mean(values)), "psnr_std": spread} | {f"psnr/{name}": v for name, v in psnrs.items()}
 
 
-class ImageRegression:
+class ImageRegression(Task):
     """The pixels of a set of pictures on a device, cut into train, valid and test."""
 
     metric = "psnr"
     lower_is_better = False
+    many = True
+    by_itself = False  # a picture alone is a stack of one
+    fast_alone = ()
 
     def __init__(
         self, config: ImageRegressionConfig, device: torch.device | str = "cpu", given: PictureSet | None = None
     ):
-        self.config, self.device = config, torch.device(device)
+        self.config, self.device, self.at_once = config, torch.device(device), config.at_once
         found = given or picture_set(config.pictures, config.size, config.count, config.seed, config.only)
-        self.names, self.size = found.names, found.values.shape[1]
+        self.pictures, self.size = found.names, found.values.shape[1]
         self.values = torch.as_tensor(found.values, device=device)  # (P, size, size, 3)
         self.grid = coordinates(self.size, self.size, device).reshape(self.size, self.size, 2)
 
@@ -88,37 +97,86 @@ class ImageRegression:
         y = torch.cat([self.values[:, r::2, c::2].flatten(1, 2) for r, c in PARTS[name]], dim=1)
         return x, y
 
-    def inputs(self, x: Tensor, recipe: Recipe | None = None, draws: Tensor | None = None) -> Tensor:
-        return x
-
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return (outputs - targets).square().mean()
 
+    # ------------------------------------------------------------ a network a picture
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.pictures
+
+    def seeds(self, run: Run) -> list[int]:
+        return [run.seed * 1_000_003 + p for p in range(len(self.pictures))]
+
+    def data(self, run: Run, which: Sequence[int]) -> Whole:
+        """All pixels of each picture's split; features that nothing learnt comes before are computed once."""
+        x, y = self.split(run.train_on)
+        kind, short = torch.float64 if run.precision == "float64" else torch.float32, SHORT.get(run.precision)
+        x = x.to(kind)
+
+        def features(model: nn.Module) -> Tensor | None:
+            with torch.no_grad(), full_precision():
+                return fixed_features(model, x, short)
+
+        return Whole(x, y[list(which)].to(kind), self.config.steps_an_epoch, features)
+
+    def epoch_steps(self, run: Run) -> int:
+        return self.config.steps_an_epoch
+
+    def member_loss(self, run: Run) -> Callable[..., Tensor]:
+        """Products of weights are folded (nn/folded.py); a batch is features where `data` has them, else points."""
+        short = SHORT.get(run.precision)
+
+        def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+            return self.loss(folded(model, x, has_fixed_features(model), short), y)
+
+        return loss
+
+    def autocast(self, run: Run) -> torch.dtype | None:
+        return None
+
+    def products(self, run: Run) -> str:
+        rough = run.precision in SHORT and not model_kind(run.model).learns_phases(run.model)
+        return "high" if rough or run.precision == "tf32" else "highest"
+
+    def loss_scale(self, run: Run) -> float:
+        return LOSS_SCALE if run.precision == "fp16" else 1.0
+
+    def bytes_of(self, run: Run) -> int:
+        return bytes_of(run.model, len(self.split(run.train_on)[0]), run.precision)
+
+    # ------------------------------------------------------------ figures
+
+    def reported(self, run: Run) -> tuple[str, ...]:
+        """The paper trains on a quarter of the pixels and never on the one that chooses."""
+        return ("valid", "test")
+
     @torch.no_grad()
-    def psnrs(self, models: Iterable[nn.Module], split: str, pictures: Iterable[int] | None = None) -> list[float]:
-        """Each model's PSNR on its picture (the p-th model on the p-th one unless told otherwise), not clamped."""
+    def judge(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
+        """Each member's PSNR on its picture, not clamped."""
         x, y = self.split(split)
-        found = []
+        y = y[list(which)]
+        rows = max(4_096, EVALUATION_ROWS // answers.members)
+        total = torch.zeros(answers.members, dtype=torch.float64, device=self.device)
         with full_precision():
-            for model, p in zip(models, range(len(self.names)) if pictures is None else pictures, strict=False):
-                dtype, total = next(model.parameters()).dtype, torch.zeros((), dtype=torch.float64, device=self.device)
-                for xs, ys in zip(x.split(EVALUATION_ROWS), y[p].split(EVALUATION_ROWS), strict=True):
-                    total += (model(xs.to(dtype)) - ys).double().square().sum()
-                found.append(total / y[p].numel())
-        return [psnr_of(float(error)) for error in found]
+            for xs, ys in zip(x.split(rows), y.split(rows, dim=1), strict=True):
+                total += (answers(xs) - ys).double().square().sum((1, 2))
+        return [{"psnr": psnr_of(error)} for error in (total / y[0].numel()).tolist()]
 
-    def figures(self, psnrs: list[float]) -> dict[str, float]:
-        """Those of the whole set."""
-        return figures_of(dict(zip(self.names, psnrs, strict=True)))
+    def psnrs(self, models: Iterable[nn.Module], split: str, which: Sequence[int] | None = None) -> list[float]:
+        """Each model's PSNR on its picture: the p-th model on the p-th one unless told otherwise."""
+        answers = ModelAnswers(models)
+        which = range(answers.members) if which is None else which
+        return [figures["psnr"] for figures in self.judge(answers, split, which)]
 
-    def evaluate(self, model: Iterable[nn.Module] | nn.Module, split: str) -> dict[str, float]:
-        """The figures of one model a picture, given in the pictures' order."""
-        models = (
-            [model] * len(self.names)
-            if isinstance(model, nn.Module) and not isinstance(model, nn.ModuleList)
-            else model
-        )
-        return self.figures(self.psnrs(models, split))  # pyright: ignore
+    def gathered(self, figures: Sequence[Figures], which: Sequence[int]) -> Figures:
+        return figures_of({self.pictures[p]: own["psnr"] for p, own in zip(which, figures, strict=True)})
+
+    def line(self, losses: Tensor, figures: Figures | None) -> dict[str, float]:
+        last = losses[:, -1].double().tolist()
+        found = {"train_loss": float(np.mean(last)), "train_psnr": float(np.mean([psnr_of(v) for v in last]))}
+        return found if figures is None else found | {"valid_psnr": figures["psnr"]}
 
     @torch.no_grad()
     def draw(self, model: nn.Module) -> np.ndarray:
@@ -196,3 +254,12 @@ def set_of(result: dict[str, Any]) -> str:
     task = result["run"]["task"]
     name, size = str(result.get("set") or Path(task["pictures"]).name), task.get("size", PAPER_SIZE)
     return name if size == PAPER_SIZE else f"{name} at {size}"
+
+
+def bytes_of(model: ModelConfig, pixels: int, precision: str = "float32") -> int:
+    """About how much memory a member needs while it trains: activations kept for the gradient, and Adam."""
+    short = 2 if precision in SHORT else 8 if precision == "float64" else 4
+    full = 8 if precision == "float64" else 4
+    with torch.device("meta"):
+        parameters = count_parameters(build(model))
+    return pixels * model_kind(model).bytes_a_point(model, short, full) + 8 * full * parameters

@@ -18,12 +18,11 @@ from torch import nn
 
 from koopsim.config import ModelConfig, Run, from_dict
 from koopsim.datasets.inputs import ImageInputs, read_inputs
+from koopsim.engine.checkpoint import models_of, read_run
 from koopsim.errors import KoopsimError, did_you_mean
-from koopsim.models import build
 from koopsim.nn.saved import known, load_saved, read_saved
 from koopsim.runs import RunDirectory
-from koopsim.train.loop import load as load_run
-from koopsim.train.state import load_model
+from koopsim.training import load_run
 
 FOLDER = Path(__file__).parent
 PREFIX = "zoo:"
@@ -95,6 +94,6 @@ def _of_the_zoo(name: str, device: torch.device | str) -> nn.Module:
     file = FOLDER / card(name)["file"]
     if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != card(name)["sha256"]:
         raise KoopsimError(f"The weights of {name} in {file} are missing or damaged; install koopsim again.")
-    model = build(run_of_card(name).model)
-    load_model(file, model)
-    return model.to(device).eval()
+    run = run_of_card(name)
+    parts, *_ = read_run(file, run)
+    return models_of(run, parts[0], file)[0].to(device).eval()

@@ -6,66 +6,74 @@ KERNELS = """
 import torch
 from torch import nn
 from koopsim.config import Recipe
-from koopsim.nn.kernels import adam as adam_kernels
-from koopsim.train.adam import Adam, Course
-from koopsim.train.schedule import adam_table
+from koopsim.engine.members import Members, Rule
+from koopsim.engine.update import readable_update
+from koopsim.nn.kernels import adam as kernels
+from koopsim.schedule import BETA2, adam_table
 
-adam_kernels.PARTS, adam_kernels.BLOCK = 4, 16  # so that small vectors go round several times
+kernels.PARTS, kernels.BLOCK = 4, 16  # so that small vectors go round several times
 device = "cuda" if torch.cuda.is_available() else "cpu"
-cases = [  # entries, clip_norm, decay, average, size of the gradient
-    (1, None, False, 0.0, 1.0), (16, 1e3, False, 0.0, 1.0), (63, 0.5, False, 0.0, 3.0), (64, 0.5, True, 0.9, 1e-4),
-    (65, None, True, 0.0, 1.0), (200, 0.1, True, 0.6, 1.0), (131, 2.0, False, 0.3, 100.0),
+
+class Two(nn.Module):
+    def __init__(self, start):
+        super().__init__()
+        self.a, self.b = nn.Parameter(start[:1].clone()), nn.Parameter(start[1].clone())
+
+def members_of(start, schedules, rule, epoch_steps=6):
+    return Members([Two(s) for s in start], schedules, epoch_steps, rule)
+
+cases = [  # members, entries, clip_norm, decay, average, size of the gradient, scale
+    (1, 1, None, False, 0.0, 1.0, 1), (1, 16, 1e3, False, 0.0, 1.0, 1), (2, 63, 0.5, False, 0.0, 3.0, 64),
+    (1, 64, 0.5, True, 0.9, 1e-4, 1), (3, 65, None, True, 0.0, 1.0, 1), (1, 200, 0.1, True, 0.6, 1.0, 8),
+    (2, 131, 2.0, False, 0.3, 100.0, 1),
 ]
-for n, clip, decay, average, size in cases:
+for size, n, clip, decay, average, large, scale in cases:
     torch.manual_seed(n)
-    recipe = Recipe(epochs=2, learning_rate=0.03, schedule="onecycle", weight_decay=0.2 if decay else 0.0)
-    table = torch.as_tensor(adam_table(recipe, 3), dtype=torch.float32, device=device)
-    start = torch.randn(2, n, device=device)
-    pair = []
-    for fused in (True, False):
-        adam = Adam([nn.Parameter(start[:1].clone()), nn.Parameter(start[1].clone())], 1e-8, clip, decay, average)
-        adam.fused = lambda fused=fused: fused
-        counters = torch.zeros(2, dtype=torch.int64, device=device)
-        pair.append((adam, Course(table, counters, torch.zeros(6, device=device))))
+    rates = [Recipe(epochs=2, learning_rate=0.03 / (p + 1), schedule="onecycle", weight_decay=0.2) for p in range(size)]
+    schedules = torch.stack([torch.as_tensor(adam_table(r, 3), dtype=torch.float32) for r in rates]).to(device)
+    start = torch.randn(size, 2, n, device=device)
+    rule = Rule(1e-8, clip, decay, average, float(scale))
+    fast, slow = members_of(start, schedules, rule), members_of(start, schedules, rule)
     for step in range(6):
-        g, loss = size * torch.randn(2 * n, device=device), torch.rand((), device=device)
+        g, losses = large * torch.randn(size, 2 * n, device=device), torch.rand(size, device=device)
         before = g.clone()
-        for adam, course in pair:
-            adam.advance(g, loss, course)
+        kernels.advance(fast, g, losses, BETA2)
         assert torch.equal(g, before)
-        (fast, one), (slow, two) = pair
-        assert one.counters.tolist() == two.counters.tolist() == [step + 1] * 2
-        assert torch.equal(one.losses, two.losses) and one.losses[step] == loss
-        for name in ("flat", "mean", "square", "averaged"):
-            a, b = getattr(fast, name), getattr(slow, name)
-            if b is not None:
-                torch.testing.assert_close(a, b, rtol=2e-5, atol=2e-6 * max(1.0, float(b.abs().max())), msg=name)
-    assert not torch.equal(slow.flat, start.flatten())
+        readable_update(slow, g.clone(), losses)
+        assert fast.steps.tolist() == slow.steps.tolist() == [step + 1] * size
+        assert fast.positions.tolist() == slow.positions.tolist() == [step + 1] * size
+        assert torch.equal(fast.losses, slow.losses) and torch.equal(fast.losses[:, step], losses)
+        for name, b in slow.state().items():
+            if b.is_floating_point():
+                bound = 2e-6 * max(1.0, float(b.abs().max()))
+                torch.testing.assert_close(fast.state()[name], b, rtol=2e-5, atol=bound, msg=name)
+    assert not torch.equal(slow.flat, start.flatten(1))
 
 # A gradient that is not a number is seen in every parameter, clipped or not where it stands.
 for clip, spoilt in [(1.0, 2 * n), (None, 1)]:
-    adam = Adam([nn.Parameter(start.clone())], 1e-8, clip)
-    adam.fused = lambda: True
-    g = torch.ones(2 * n, device=device)
-    g[5] = torch.nan
-    counters = torch.zeros(2, dtype=torch.int64, device=device)
-    adam.advance(g, loss, Course(table, counters, torch.zeros(6, device=device)))
-    assert int(adam.flat.isnan().sum()) == spoilt
+    members = members_of(start[:1], schedules[:1], Rule(1e-8, clip))
+    g = torch.ones(1, 2 * n, device=device)
+    g[0, 5] = torch.nan
+    kernels.advance(members, g, losses[:1], BETA2)
+    assert int(members.flat.isnan().sum()) == spoilt
 
-# Past the end of the schedule there are no scalars: nothing goes on as if there were.
-adam = Adam([nn.Parameter(start.clone())], 1e-8)
-adam.fused = lambda: True
-course = Course(table, torch.tensor([6, 0], device=device), torch.zeros(6, device=device))
-adam.advance(torch.ones(2 * n, device=device), loss, course)
-assert bool(adam.flat.isnan().all())
+# Past the end of the schedule, and where it was stopped, a member takes no step.
+members = members_of(start, schedules, Rule())
+members.steps[0] = 6
+members.active[1] = False
+before = members.flat.clone()
+kernels.advance(members, torch.ones_like(members.flat), losses, BETA2)
+assert torch.equal(members.flat, before) and members.steps.tolist() == [6, 0] and not members.losses.any()
 """
 
 TRAINING = """
 from dataclasses import replace
 import torch
 from koopsim.config import CopyMemoryConfig, TCNConfig
+from koopsim.engine import update as updating
+from koopsim.engine.slots import Stacked
 from koopsim.presets import run_of
-from koopsim.train import prepare
+from koopsim.tasks import build_task
 
 device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 run = run_of("copy/sim-single")
@@ -74,60 +82,21 @@ recipe = replace(run.recipe, batch_size=10, epochs=2, clip_norm=0.5, average=0.8
 run = replace(run, task=CopyMemoryConfig(horizon=5, train=23, valid=2, test=3), recipe=recipe)
 states = []
 for fused in (True, False):
-    _, trainer = prepare(run, device, capture=False)
-    trainer.adam.fused = lambda fused=fused: fused
+    updating.fused = lambda members, fused=fused: fused
+    slots = Stacked([run], build_task(run.task, device), device, 2, capture=False)
     for epoch in range(2):
-        trainer.start_epoch(epoch)
-        trainer.run(0, trainer.steps_per_epoch)
-    states.append(trainer)
+        slots.begin_epoch()
+        slots.advance(0, slots.epoch_steps)
+        slots.finish_epoch()
+    states.append(slots.part.members)
 fast, slow = states
-assert fast.counters.tolist() == slow.counters.tolist() == [6, 3]
+assert fast.steps.tolist() == slow.steps.tolist() == [6]
 torch.testing.assert_close(fast.losses, slow.losses, rtol=1e-4, atol=1e-5)
-torch.testing.assert_close(fast.adam.flat, slow.adam.flat, rtol=1e-3, atol=1e-4)
+torch.testing.assert_close(fast.flat, slow.flat, rtol=1e-3, atol=1e-4)
 torch.testing.assert_close(fast.averaged, slow.averaged, rtol=1e-3, atol=1e-4)
 """
 
-POPULATION = """
-import numpy as np
-import torch
-from torch import nn
-from koopsim.config import Recipe
-from koopsim.nn.kernels import adam as adam_kernels
-from koopsim.train.population import Population
-from koopsim.train.schedule import adam_table
 
-adam_kernels.PARTS, adam_kernels.BLOCK = 4, 16
-device = "cuda" if torch.cuda.is_available() else "cpu"
-
-def network(seed):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(2, 7, bias=False), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 1)).to(device)
-
-for clip, decay, average in [(None, False, 0.0), (0.05, True, 0.7), (50.0, False, 0.0)]:
-    tables = [adam_table(Recipe(epochs=6, learning_rate=r, weight_decay=0.3), 1) for r in (1e-3, 3e-2, 1e-2, 2e-2)]
-    x = torch.rand(4, 9, 2, generator=torch.Generator().manual_seed(1)).to(device)
-    x[3, 0, 0] = torch.inf  # this one is lost at its first step, and nobody else with it
-    pair = []
-    for fused in (True, False):
-        loss = lambda model, x: (model(x) - 1).square().mean()
-        models = [network(seed) for seed in range(4)]
-        schedules = torch.as_tensor(np.stack(tables))
-        population = Population(models, loss, (x,), schedules, (False,), clip_norm=clip, decay=decay, average=average)
-        population.fused = lambda fused=fused: fused
-        population.run(2)
-        population.stop([1])
-        population.steps[2] = 4  # at its end two steps later
-        population.run(3)
-        pair.append(population)
-    fast, slow = (population.state() for population in pair)
-    assert ("averaged" in fast) == bool(average)
-    assert fast["steps"].tolist() == slow["steps"].tolist() == [5, 2, 6, 5]
-    for name, b in slow.items():
-        torch.testing.assert_close(fast[name], b, rtol=1e-4, atol=1e-5, equal_nan=True, msg=name)
-    assert bool(slow["flat"][:3].isfinite().all()) and not bool(slow["flat"][3].isfinite().all())
-"""
-
-
-@pytest.mark.parametrize("script", [KERNELS, TRAINING, POPULATION], ids=["kernels", "trainer", "population"])
+@pytest.mark.parametrize("script", [KERNELS, TRAINING], ids=["kernels", "training"])
 def test_the_kernels_are_the_tensor_operations(script, in_triton):
     in_triton(script)

@@ -4,7 +4,7 @@ CHECK = """
 import torch
 from koopsim.nn import TCN
 from koopsim.nn.kernels.weight_norm import normed_weights
-from koopsim.train.adam import Adam
+from koopsim.engine.members import Members, Rule
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 for levels, channels, kernel, inputs in [(2, 10, 8, 1), (1, 4, 3, 2), (3, 5, 2, 5)]:
@@ -14,7 +14,8 @@ for levels, channels, kernel, inputs in [(2, 10, 8, 1), (1, 4, 3, 2), (3, 5, 2, 
         with torch.no_grad():  # a gain is a norm at first: make it anything
             for p in tcn.parameters():
                 p.add_(0.3 * torch.randn_like(p))
-        adam = Adam(tcn.parameters(), 1e-8) if flat else None
+        if flat:
+            Members([tcn], torch.zeros(1, 1, 4), 1, Rule()).attach()
         convs = [conv for block in tcn.blocks for conv in (block.first, block.second)]
         wanted = [p for conv in convs for p in (conv.direction, conv.gain, conv.bias)]
         slow = tcn.normed_weights(convs)

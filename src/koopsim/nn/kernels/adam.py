@@ -1,17 +1,16 @@
 """The end of a training step in two Triton kernels, for CUDA.
 
-    1   sums_i = |g_i|^2 of part i of g;    losses[position] <- loss;    scalars <- table[step];    both counters + 1
-    2   g <- min(1, clip / |g|) g;    mean, square, parameters and their average, as in `adam`
+    1   sums_i = |g_i|^2 of part i of g;    losses[position] <- loss;    scalars <- schedule[step];    both counters + 1
+    2   g <- min(1, clip / |g|) g;    mean, square, parameters and their average
 
 A small network's update is no work at all, but as tensor operations it is thirty launches. Only one program of the
-first kernel touches the counters, and the second reads the scalars it left behind: no program can see a counter that
-another has moved. A population is the same with a member to each row of the grid. The readable twins are
-`Adam.advance` on a CPU and `Population.update`; tests/nn/kernels/test_adam_kernels.py holds them together.
+first kernel touches a member's counters, and the second reads the scalars it left behind: no program can see a counter
+that another has moved. The readable twin is engine/update.py; tests/nn/kernels/test_adam_kernels.py compares the two.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import triton
@@ -24,47 +23,19 @@ SCALARS = 8  # a row of the schedule's table, and whether there is a step to tak
 
 
 class Updated(Protocol):
-    """What an update is made of, of one model or of many: rows of `mean`, `square` and `averaged` are members."""
+    """What an update is made of: engine/members.py says what each is."""
 
+    flat: Tensor
     mean: Tensor
     square: Tensor
-    averaged: Tensor | None
-    decayed: Tensor | None  # (n,): 1 where an entry decays
-    eps: float
-    clip_norm: float | None
-    average: float
-
-
-class Alone(Updated, Protocol):
-    flat: Tensor
-
-
-class Course(Protocol):
-    """How far one model has come."""
-
-    @property
-    def table(self) -> Tensor: ...
-    @property
-    def counters(self) -> Tensor: ...
-    @property
-    def losses(self) -> Tensor: ...
-
-
-class Stack(Protocol):
-    flat: Tensor
-
-
-class Members(Updated, Protocol):
-    """How far many have come."""
-
-    schedules: Tensor  # (P, horizon, 4)
-    horizon: int
+    averaged: dict[str, Tensor]
+    decayed: Tensor | None
+    schedules: Tensor
     steps: Tensor
+    positions: Tensor
     active: Tensor
     losses: Tensor
-
-    @property
-    def stack(self) -> Stack: ...
+    rule: Any
 
 
 @triton.jit
@@ -82,42 +53,25 @@ def _part_of_norm(g, sums, n, rounds, BLOCK: tl.constexpr):
 
 @triton.jit
 def _measure(
-    g, sums, n, rounds, table, scalars, steps, counters, loss, losses, positions,
-    CLIP: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Of one model: a step it has no scalars for is taken all the same, and leaves nothing that is a number."""
-    if CLIP:
-        _part_of_norm(g, sums, n, rounds, BLOCK)
-    if tl.program_id(0) == 0:
-        step = tl.load(counters)
-        position = tl.load(counters + 1)
-        which = tl.arange(0, 4)
-        row = tl.load(table + tl.minimum(step, steps - 1) * 4 + which)
-        tl.store(scalars + which, tl.where(step < steps, row, float("nan")))
-        tl.store(scalars + 4, 1.0)
-        tl.store(losses + position, tl.load(loss).to(losses.dtype.element_ty), mask=position < positions)
-        tl.store(counters, step + 1)
-        tl.store(counters + 1, position + 1)
-
-
-@triton.jit
-def _measure_members(
-    g, sums, n, rounds, table, scalars, horizon, steps, active, loss, losses,
+    g, sums, n, rounds, table, scalars, horizon, steps, positions, active, loss, losses, epoch_steps,
     CLIP: tl.constexpr, BLOCK: tl.constexpr, SCALARS: tl.constexpr,
 ):  # fmt: skip
-    """Of many: a member that was stopped or is at its end takes no step."""
+    """A member that was stopped or is at its end takes no step."""
     if CLIP:
         _part_of_norm(g, sums, n, rounds, BLOCK)
     if tl.program_id(0) == 0:
         member = tl.program_id(1)
         step = tl.load(steps + member)
+        position = tl.load(positions + member)
         goes = (step < horizon) & (tl.load(active + member) > 0)
-        at = member * horizon + tl.minimum(step, horizon - 1)
+        row = member.to(tl.int64) * horizon + tl.minimum(step, horizon - 1)
         which = tl.arange(0, 4)
-        tl.store(scalars + member * SCALARS + which, tl.load(table + at * 4 + which))
+        tl.store(scalars + member * SCALARS + which, tl.load(table + row * 4 + which))
         tl.store(scalars + member * SCALARS + 4, tl.where(goes, 1.0, 0.0))
+        at = member.to(tl.int64) * epoch_steps + tl.minimum(position, epoch_steps - 1)
         tl.store(losses + at, tl.load(loss + member).to(losses.dtype.element_ty), mask=goes)
         tl.store(steps + member, step + 1, mask=goes)
+        tl.store(positions + member, position + 1, mask=goes)
 
 
 @triton.jit
@@ -153,43 +107,23 @@ def _update(
 
 
 @torch.no_grad()
-def advance(adam: Alone, g: Tensor, loss: Tensor, course: Course, square_decay: float) -> None:
-    """`Adam.advance`: clip, update, average, write the loss down, count."""
-    clips, decays, averages = adam.clip_norm is not None, adam.decayed is not None, adam.averaged is not None
-    n, steps, positions = len(g), len(course.table), len(course.losses)
-    sums, scalars = g.new_empty(PARTS), g.new_empty(SCALARS)
+def advance(members: Updated, g: Tensor, losses: Tensor, square_decay: float) -> None:
+    """Clip, update, average, write the losses down, count, for each member that goes on."""
+    m, rule = members, members.rule
+    averaged = m.averaged.get("parameters")
+    clips, decays, averages = rule.clip_norm is not None, m.decayed is not None, averaged is not None
+    size, n = g.shape
+    sums, scalars = g.new_empty(size, PARTS), g.new_empty(size, SCALARS)
     with torch.cuda.device_of(g):
-        _measure[(PARTS if clips else 1, 1)](
-            g, sums, n, triton.cdiv(n, PARTS * BLOCK), course.table, scalars, steps, course.counters, loss,
-            course.losses, positions, CLIP=clips, BLOCK=BLOCK,
-        )  # fmt: skip
-        _update[(triton.cdiv(n, BLOCK), 1)](
-            g, adam.flat, adam.mean, adam.square,
-            adam.flat if adam.decayed is None else adam.decayed,
-            adam.flat if adam.averaged is None else adam.averaged,
-            sums, scalars, n, adam.eps, adam.clip_norm or 0.0, 1 - adam.average,
-            SQUARE_DECAY=square_decay, CLIP=clips, DECAY=decays, AVERAGE=averages,
-            PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
-        )  # fmt: skip
-
-
-@torch.no_grad()
-def advance_members(population: Members, g: Tensor, losses: Tensor, square_decay: float) -> None:
-    """`Population.update`: clip, update, average, write the losses down, count, for each member that goes on."""
-    flat, clips, decays = population.stack.flat, population.clip_norm is not None, population.decayed is not None
-    averages = population.averaged is not None
-    members, n = g.shape
-    sums, scalars = g.new_empty(members, PARTS), g.new_empty(members, SCALARS)
-    with torch.cuda.device_of(g):
-        _measure_members[(PARTS if clips else 1, members)](
-            g, sums, n, triton.cdiv(n, PARTS * BLOCK), population.schedules, scalars, population.horizon,
-            population.steps, population.active.view(torch.uint8), losses.contiguous(), population.losses,
+        _measure[(PARTS if clips else 1, size)](
+            g, sums, n, triton.cdiv(n, PARTS * BLOCK), m.schedules, scalars, m.schedules.shape[1], m.steps,
+            m.positions, m.active.view(torch.uint8), losses.contiguous(), m.losses, m.losses.shape[1],
             CLIP=clips, BLOCK=BLOCK, SCALARS=SCALARS,
         )  # fmt: skip
-        _update[(triton.cdiv(n, BLOCK), members)](
-            g, flat, population.mean, population.square, flat if population.decayed is None else population.decayed,
-            flat if population.averaged is None else population.averaged,
-            sums, scalars, n, population.eps, population.clip_norm or 0.0, 1 - population.average,
+        _update[(triton.cdiv(n, BLOCK), size)](
+            g, m.flat, m.mean, m.square, m.flat if m.decayed is None else m.decayed,
+            m.flat if averaged is None else averaged,
+            sums, scalars, n, rule.scale * rule.eps, rule.scale * (rule.clip_norm or 0.0), 1 - rule.average,
             SQUARE_DECAY=square_decay, CLIP=clips, DECAY=decays, AVERAGE=averages,
             PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
         )  # fmt: skip

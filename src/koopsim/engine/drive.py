@@ -1,0 +1,147 @@
+"""The host's loop: whatever is trained goes through it.
+
+    turn -> begin the epoch -> chunks of steps -> finish it -> judge -> the next turn      until nobody has one
+
+Between two chunks the host looks up: progress, a loss that is not a number, Ctrl-C, a checkpoint that is due. Training
+has one part and takes all turns; a set of pictures too large for the device has a few, one after the other; the groups
+of a search take turns, an epoch each.
+"""
+
+import contextlib
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+
+from koopsim.errors import KoopsimError
+
+CHUNK_SECONDS = 0.25  # how often the host looks up
+SAVE_SECONDS = 30.0  # between checkpoints inside an epoch
+SAVE_SHARE = 0.05  # of the time, that checkpoints at the end of epochs may take
+
+
+class Stopped(Exception):
+    """It was asked to stop and has saved itself."""
+
+
+class Steps(Protocol):
+    """What takes a turn: engine/part.py, engine/slots.py."""
+
+    @property
+    def epoch_steps(self) -> int: ...
+    def begin_epoch(self) -> None: ...
+    def advance(self, first: int, last: int) -> None: ...
+    def finish_epoch(self) -> None: ...
+
+
+class Course(ABC):
+    """What is to be driven: whose turn it is, what comes of it, where it stands."""
+
+    device: torch.device
+    position: int = 0  # steps into the epoch of whoever has the turn
+    must_save: bool = False  # a file says more than the last checkpoint knows
+
+    @abstractmethod
+    def turn(self) -> Steps | None:
+        """Who goes on with the epoch at `position`; None: all is done."""
+
+    @abstractmethod
+    def over(self, steps: Steps) -> None:
+        """An epoch is finished: judge it."""
+
+    @abstractmethod
+    def save(self) -> None:
+        """Where it stands, as one file."""
+
+    def before(self, steps: Steps, first: int, last: int) -> None:
+        """These steps of the epoch are about to be taken."""
+        return
+
+    def after(self, steps: Steps, first: int, last: int, seconds: float) -> None:
+        """They were: tell how far it is, and refuse what is not a number."""
+        return
+
+
+def drive(course: Course) -> None:
+    """Bring a course to its end; Ctrl-C or SIGTERM saves it and raises `Stopped`."""
+    clock = _Clock(course)
+    with stop_requests() as stop:
+        while (steps := course.turn()) is not None:
+            if course.position == 0:
+                steps.begin_epoch()
+            while course.position < steps.epoch_steps:
+                first, last = course.position, min(course.position + clock.chunk, steps.epoch_steps)
+                course.before(steps, first, last)
+                spent = _timed(steps, first, last, course.device)
+                course.position = last
+                course.after(steps, first, last, spent)
+                clock.chunk = max(1, min(2 * clock.chunk, round(clock.chunk * CHUNK_SECONDS / spent)))
+                clock.save_when_due(stop)
+            steps.finish_epoch()
+            course.position = 0
+            course.over(steps)
+            clock.save_when_due(stop, at_end=True)
+
+
+class _Clock:
+    """When the next checkpoint is due, and how many steps the host lets pass at a time."""
+
+    def __init__(self, course: Course):
+        self.course, self.chunk = course, 1
+        self.saved, self.cost = time.monotonic(), 0.0
+
+    def save_when_due(self, stop: list[int], at_end: bool = False) -> None:
+        waited = time.monotonic() - self.saved
+        cheap = at_end and waited * SAVE_SHARE >= self.cost
+        if stop or waited > SAVE_SECONDS or cheap or self.course.must_save:
+            began = time.monotonic()
+            self.course.save()
+            self.course.must_save = False
+            self.saved = time.monotonic()
+            self.cost = self.saved - began
+        if stop:
+            raise Stopped
+
+
+def _timed(steps: Steps, first: int, last: int, device: torch.device) -> float:
+    began = time.perf_counter()
+    steps.advance(first, last)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return max(time.perf_counter() - began, 1e-6)
+
+
+@contextlib.contextmanager
+def stop_requests() -> Iterator[list[int]]:
+    """Collects Ctrl-C and SIGTERM so that a course can save itself first; a second Ctrl-C stops at once."""
+    asked: list[int] = []
+
+    def ask(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    try:
+        before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: nobody can press Ctrl-C here
+        before = {}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def pick_device(name: str | torch.device = "auto") -> torch.device:
+    """'auto' is CUDA where there is one; a device that is not there is refused."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise KoopsimError(f"The device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    return device

@@ -1,0 +1,117 @@
+"""Where a step's batch comes from. It asks the host for nothing: data, order and draws live on the device.
+
+    resident   samples on the device, each member's own order of them, drawn from its seed and epoch alone
+    whole      every step sees everything: the pixels of a picture, or features of them that nothing learnt precedes
+    drawn      a function makes each batch: random pixels of a large picture
+
+A feed says how many steps an epoch has and, for each tensor of a batch, whether all members share it.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from koopsim.config import Recipe
+from koopsim.tasks.augment import numbers
+from koopsim.tasks.base import Samples, Whole
+
+
+class Feed:
+    """The base: batches of a fixed size from the members' positions in the epoch."""
+
+    epoch_steps: int
+    shared: tuple[bool, ...] = (False, False)
+
+    def size_at(self, position: int) -> int:
+        """How many samples the step at this position of an epoch has; each size is captured by itself."""
+        return 0
+
+    def sizes(self) -> set[int]:
+        """All of them."""
+        return {self.size_at(0), self.size_at(self.epoch_steps - 1)}
+
+    def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        """The tensors of a step; `positions` (P,) are the members' places in the epoch."""
+        raise NotImplementedError
+
+    def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
+        """Draw what an epoch needs from each member's seed and epoch alone, so a resumed run needs no history."""
+
+    def put(self, row: int, model: nn.Module) -> None:
+        """A new model is in this row."""
+
+
+class Resident(Feed):
+    """Shuffled batches of samples that are on the device."""
+
+    def __init__(self, samples: Samples, recipe: Recipe, members: int):
+        self.samples, self.recipe = samples, recipe
+        n, device = len(samples.x), samples.x.device
+        self.n, self.size = n, min(recipe.batch_size, n)
+        self.epoch_steps = -(-n // self.size)
+        self.order = torch.zeros(members, n, dtype=torch.int64, device=device)
+        self.draws = torch.zeros(members, n, numbers(recipe), device=device) if recipe.augments else None
+        self.offsets = torch.arange(self.size, device=device)
+
+    def size_at(self, position: int) -> int:
+        return min(self.size, self.n - position * self.size)
+
+    def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        at = torch.add(self.offsets[:size], positions.unsqueeze(1), alpha=self.size)
+        rows = self.order.gather(1, at)
+        flat, draws = rows.flatten(), None
+        if self.draws is not None:
+            places = rows.unsqueeze(-1).expand(-1, -1, self.draws.shape[-1])
+            draws = self.draws.gather(1, places).flatten(0, 1)
+        x = self.samples.inputs(self.samples.x.index_select(0, flat), self.recipe, draws)
+        return x.unflatten(0, rows.shape), self.samples.y.index_select(0, flat).unflatten(0, rows.shape)
+
+    def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
+        for row, (seed, epoch) in enumerate(zip(seeds, epochs, strict=True)):
+            shuffle(self.order[row], None if self.draws is None else self.draws[row], seed, epoch)
+
+
+def shuffle(order: Tensor, draws: Tensor | None, seed: int, epoch: int) -> None:
+    """Fill the order of the samples, and the numbers augmentation goes by, from seed and epoch alone."""
+    generator = torch.Generator(order.device).manual_seed(seed * 1_000_003 + epoch)
+    torch.randperm(len(order), generator=generator, device=order.device, out=order)
+    if draws is not None:
+        draws.uniform_(generator=generator)
+
+
+class Everything(Feed):
+    """The same tensors every step: points that all members share, or features of them that each has of its own."""
+
+    def __init__(self, whole: Whole, models: Sequence[nn.Module]):
+        self.whole, self.epoch_steps = whole, whole.epoch_steps
+        first = whole.features(models[0])
+        if first is None:
+            self.x, self.shared = whole.x, (True, False)
+            return
+        self.x, self.shared = first.new_empty(len(models), *first.shape), (False, False)
+        for row, model in enumerate(models):  # one by one, since two whole copies may not fit
+            self.put(row, model)
+
+    def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        return self.x, self.whole.y
+
+    def put(self, row: int, model: nn.Module) -> None:
+        features = self.whole.features(model)
+        if features is not None:
+            self.x[row].copy_(features)
+
+
+class Drawn(Feed):
+    """Batches that a function makes."""
+
+    def __init__(self, draw: Callable[[], tuple[Tensor, ...]], epoch_steps: int, shared: tuple[bool, ...]):
+        self.draw, self.epoch_steps, self.shared = draw, epoch_steps, shared
+
+    def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        return self.draw()
+
+
+def feed_of(data: Samples | Whole, recipe: Recipe, models: Sequence[nn.Module]) -> Feed:
+    """The feed of a task's data for these models."""
+    return Everything(data, models) if isinstance(data, Whole) else Resident(data, recipe, len(models))

@@ -1,0 +1,195 @@
+"""How gradients are had: the one thing in which ways of stepping differ.
+
+    alone     the module itself, P = 1: its hand-written kernels, solvers, torch.compile
+    vmapped   d/dtheta sum_p loss_p(theta_p) = ( d loss_p / d theta_p )_p  under torch.vmap: P models as one
+    batched   the same for SIMs with a TCN on a CPU, written out as batched products (batched.py)
+
+Each is a call  batch -> losses (P,), g (P, n);  the readable twin of all is a model alone.
+"""
+
+import warnings
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from koopsim.engine.batched import batchable, outputs
+from koopsim.engine.members import Members
+from koopsim.implicit.base import SolverModel
+from koopsim.nn.flat import joined
+from koopsim.nn.sim import SIM
+
+Loss = Callable[..., Tensor]  # (model, *batch of one member) -> scalar, written for one model alone
+Batch = tuple[Tensor, ...]
+
+
+class Gradients:
+    """The base of the three. `shared`: of each tensor of a batch, whether all members see the same one."""
+
+    def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None = None):
+        self.members, self.loss, self.shared, self.autocast = members, loss, shared, autocast
+        self.diagnostics: dict[str, Tensor] = {}  # sums over the epoch of what a solver says of itself
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def cast(self) -> torch.autocast:
+        return torch.autocast(self.members.device.type, dtype=self.autocast, enabled=self.autocast is not None)
+
+    @property
+    def variant(self) -> object:
+        """What else a captured step depends on: each variant is captured by itself."""
+        return None
+
+    def begin_epoch(self, first: Callable[[], Batch]) -> None:
+        for total in self.diagnostics.values():
+            total.zero_()
+
+    def adapt(self) -> None:
+        """Between captured steps: a model with a solver chooses how much work its step does."""
+
+
+class Alone(Gradients):
+    """P = 1: the model itself, its tensors views of the members'."""
+
+    def __init__(
+        self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None, compile: bool
+    ):
+        super().__init__(members, loss, shared, autocast)
+        self.model = members.attach()
+        self.solver = self.model if isinstance(self.model, SolverModel) else None
+        self.forward = torch.compile(self.model, dynamic=False) if compile else self.model
+        self.learnt = [p for p in self.model.parameters() if p.requires_grad]
+        self.unused = members.flat.new_zeros(max(p.numel() for p in self.learnt))  # of what plays no part
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        own = self._own(batch)
+        with self.cast():
+            loss = self.loss(self.forward, *own)
+        scaled = loss if self.members.rule.scale == 1 else self.members.rule.scale * loss
+        parts = torch.autograd.grad(scaled, self.learnt, allow_unused=True)
+        pairs = zip(parts, self.learnt, strict=True)
+        g = joined([self.unused[: p.numel()] if part is None else part for part, p in pairs])
+        if self.solver is not None:
+            self._add_diagnostics(self.solver)
+        return loss.detach().reshape(1), g.unsqueeze(0)
+
+    def _own(self, batch: Batch) -> Batch:
+        return tuple(t if shared else t[0] for t, shared in zip(batch, self.shared, strict=True))
+
+    def _add_diagnostics(self, solver: SolverModel) -> None:
+        for name, value in solver.diagnostics().items():
+            if name not in self.diagnostics:
+                self.diagnostics[name] = torch.zeros_like(value)
+            self.diagnostics[name].add_(value)
+
+    @property
+    def variant(self) -> object:
+        return None if self.solver is None else self.solver.variant
+
+    def begin_epoch(self, first: Callable[[], Batch]) -> None:
+        """A model that has settings besides its weights chooses them by the epoch's first batch."""
+        super().begin_epoch(first)
+        if self.solver is not None:
+            self.solver.start_epoch(self._own(first())[0])
+
+    def adapt(self) -> None:
+        if self.solver is not None:
+            self.solver.adapt()
+
+
+class Vmapped(Gradients):
+    """P models as one with a leading axis."""
+
+    def __init__(
+        self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None, compile: bool
+    ):
+        super().__init__(members, loss, shared, autocast)
+        alone = _ModelAndLoss(members.template, loss)
+        self.member_losses: Callable[..., Tensor] = vmap(
+            lambda own, batch: functional_call(alone, {f"model.{k}": v for k, v in own.items()}, batch),
+            in_dims=(0, tuple(None if s else 0 for s in shared)),
+            randomness="different",
+        )
+        if compile:
+            self.member_losses = _compiled(self.member_losses)
+
+    def losses(self, batch: Batch) -> Tensor:
+        """(P,): each member's loss on its own batch."""
+        m = self.members
+        with self.cast():
+            return self.member_losses(m.parameters | m.buffers, batch)
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        m = self.members
+        before = {name: t.clone() for name, t in m.buffers.items()}  # a forward pass moves running averages
+        losses = self.losses(batch)
+        parts = torch.autograd.grad(m.rule.scale * losses.sum(), list(m.parameters.values()), materialize_grads=True)
+        with torch.no_grad():
+            goes = m.going() if before else m.active
+            for name, tensor in m.buffers.items():
+                tensor.copy_(torch.where(goes.view(-1, *[1] * (tensor.ndim - 1)), tensor, before[name]))
+            return losses.detach(), torch.cat([part.reshape(m.size, -1) for part in parts], dim=1)
+
+
+class Batched(Gradients):
+    """SIMs with a TCN on a CPU. The first tensor of a batch is what a model sees."""
+
+    def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None = None):
+        super().__init__(members, loss, shared, autocast)
+        self.losses_of = vmap(lambda y, *batch: loss(lambda x: y, *batch))  # the answers are there already
+        self.gradient = torch.empty_like(members.flat)  # fresh memory is what costs on a CPU
+
+    def losses(self, batch: Batch) -> Tensor:
+        m = self.members
+        return self.losses_of(outputs(cast(SIM, m.template), m.parameters | m.buffers, batch[0]), *batch)
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        losses = self.losses(batch)
+        parts = torch.autograd.grad(losses.sum(), list(self.members.parameters.values()))
+        with torch.no_grad():
+            return losses.detach(), torch.cat([part.flatten(1) for part in parts], dim=1, out=self.gradient)
+
+
+def choose(
+    members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None, compile: bool, alone: bool
+) -> Gradients:
+    """The way for these members: `alone` where there is one and its own kernels count."""
+    if alone and members.size == 1:
+        return Alone(members, loss, shared, autocast, compile)
+    plain = autocast is None and not compile and not any(shared) and members.rule.scale == 1
+    if plain and batchable(members.template, members.device):
+        return Batched(members, loss, shared)
+    return Vmapped(members, loss, shared, autocast, compile)
+
+
+class _ModelAndLoss(nn.Module):
+    """A model and its loss as one call, which is what `functional_call` can take."""
+
+    def __init__(self, model: nn.Module, loss: Loss):
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, *batch: Tensor) -> Tensor:
+        return self.loss(self.model, *batch)
+
+
+def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`function` through torch.compile; where that fails, the function itself and a warning."""
+    fast = torch.compile(function, dynamic=False)
+    broken = False
+
+    def call(*arguments: object) -> Tensor:
+        nonlocal broken
+        if not broken:
+            try:
+                return fast(*arguments)
+            except Exception as error:
+                broken = True
+                first = (str(error).splitlines() or [type(error).__name__])[0]
+                warnings.warn(f"torch.compile failed, going on without it: {first}", stacklevel=2)
+        return function(*arguments)
+
+    return call

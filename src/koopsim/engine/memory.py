@@ -1,0 +1,32 @@
+"""How many members fit on a device."""
+
+import torch
+
+
+def groups(count: int, bytes_each: int, device: torch.device, at_once: int | None = None) -> list[range]:
+    """0..count-1 cut into runs of equal length, as long as memory allows, or at most `at_once`."""
+    number = -(-count // (at_once or fitting(bytes_each, device)))
+    return cut(count, number)
+
+
+def cut(count: int, number: int) -> list[range]:
+    """0..count-1 in so many runs of equal length."""
+    return [range(count * i // number, count * (i + 1) // number) for i in range(number)]
+
+
+def fitting(bytes_each: int, device: torch.device) -> int:
+    """How many of this size fit into the device's memory, at least one."""
+    return max(1, int(0.8 * free_memory(device)) // max(bytes_each, 1))
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be had on a device; on a CPU half of what the system calls available."""
+    if device.type == "cuda":
+        held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + held
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024 // 2
+    except (OSError, KeyError, ValueError, IndexError):
+        return 2**31

@@ -1,0 +1,342 @@
+"""Runs as parts: of a slot a run, and of a run its members (one, or one a picture).
+
+    runs of equal shapes  ->  Stacked   one part: learning rate, schedule, seed and weights are a slot's own
+    any runs              ->  Beside    a part each, on streams of their own: a crash stays in its slot
+
+Both are `Slots`: training has one slot, a search gives each trial one and a freed one to the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from koopsim.config import Run, resolve_precision
+from koopsim.engine.answers import StackAnswers
+from koopsim.engine.feeds import feed_of
+from koopsim.engine.members import Rule
+from koopsim.engine.part import Part, Way, schedule_of
+from koopsim.models import build
+from koopsim.tasks.base import Figures, ModelAnswers, Task
+
+AT_ONCE = 16  # members that are judged together; their answers on a whole split are kept
+ROUND = 4  # steps a slot queues before it is the next one's turn
+
+
+class Diverged(Exception):
+    """A loss that is not a number: the run is over, and nobody else's business."""
+
+
+def untrained(run: Run, seed: int, device: torch.device) -> nn.Module:
+    """A member before its first step: weights and random frequencies depend on the seed alone."""
+    torch.manual_seed(seed)
+    return build(run.model).to(device, torch.float64 if run.precision == "float64" else torch.float32)
+
+
+def on_device(run: Run, device: torch.device) -> Run:
+    """The run in the precision that it really has there: short products are a GPU's."""
+    return replace(run, precision=resolve_precision(run.precision, device.type))
+
+
+class Slots(ABC):
+    """Runs in training: `None` is a free slot. All slots begin an epoch together, whatever their age."""
+
+    runs: list[Run | None]
+    ages: list[int]
+
+    @property
+    @abstractmethod
+    def epoch_steps(self) -> int: ...
+    @abstractmethod
+    def warm_up(self) -> None: ...
+    @abstractmethod
+    def start(self, slot: int, run: Run) -> None:
+        """A new run in a slot, at its first step."""
+
+    @abstractmethod
+    def stop(self, slot: int) -> None: ...
+    @abstractmethod
+    def begin_epoch(self) -> None: ...
+    @abstractmethod
+    def advance(self, first: int, last: int) -> None: ...
+    @abstractmethod
+    def figures(self, slot: int) -> Figures:
+        """Training loss of the epoch just finished and the figures on the validation split; or `Diverged`."""
+
+    @property
+    @abstractmethod
+    def sparse(self) -> bool:
+        """Whether closing the ranks pays."""
+
+    @abstractmethod
+    def compact(self, keep: Sequence[int]) -> None:
+        """Only these slots go on, closer together."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]: ...
+    @abstractmethod
+    def load(self, state: dict[str, Tensor], ages: Sequence[int]) -> None: ...
+    @abstractmethod
+    def describe(self) -> dict[str, Any]: ...
+
+    def finish_epoch(self) -> None:
+        self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]
+
+
+class Stacked(Slots):
+    """Runs of equal shapes as one part. `which` of the task's members: all, unless they do not fit together."""
+
+    def __init__(
+        self,
+        runs: Sequence[Run],
+        task: Task,
+        device: torch.device,
+        epochs: int,
+        capture: bool | None = None,
+        compile: bool = False,
+        which: Sequence[int] | None = None,
+    ):
+        self.task, self.device, self.epochs = task, device, epochs
+        self.capture, self.compile = capture, compile
+        self.which = range(len(task.names)) if which is None else which
+        self.runs, self.ages = [on_device(run, device) for run in runs], [0] * len(runs)
+        self.part = self._part([run for run in self.runs if run is not None])
+        self._judged: dict[int, Figures] = {}
+
+    def _part(self, runs: list[Run]) -> Part:
+        run, task = runs[0], self.task
+        torch.set_float32_matmul_precision(task.products(run))
+        torch.backends.cudnn.benchmark = True  # convolutions: the first steps try out which kernels are fastest
+        models = [untrained(run, seed, self.device) for run in runs for seed in self._seeds(run)]
+        data = task.data(run, [*self.which] * len(runs))
+        feed = feed_of(data, run.recipe, models)
+        schedules = [schedule_of(run.recipe, feed.epoch_steps, self.epochs) for run in runs]
+        table = torch.stack(schedules).repeat_interleave(len(self.which), dim=0)
+        way = Way(task.autocast(run), self.capture, self.compile, task.by_itself)
+        decays = any(run.recipe.weight_decay > 0 for run in runs)  # how much is in each schedule
+        rule = replace(Rule.of(run.recipe, task.loss_scale(run)), decay=decays)
+        part = Part(models, task.member_loss(run), feed, table, rule, way)
+        part.seeds = [seed for run in runs for seed in self._seeds(run)]
+        return part
+
+    def _seeds(self, run: Run) -> list[int]:
+        seeds = self.task.seeds(run)
+        return [seeds[p] for p in self.which]
+
+    def rows(self, slot: int) -> range:
+        """The members of a slot."""
+        return range(slot * len(self.which), (slot + 1) * len(self.which))
+
+    @property
+    def epoch_steps(self) -> int:
+        return self.part.epoch_steps
+
+    def warm_up(self) -> None:
+        self.part.warm_up()
+
+    def start(self, slot: int, run: Run) -> None:
+        run = on_device(run, self.device)
+        self.runs[slot], self.ages[slot] = run, 0
+        schedule = schedule_of(run.recipe, self.epoch_steps, self.epochs)
+        for row, seed in zip(self.rows(slot), self._seeds(run), strict=True):
+            self.part.put(row, untrained(run, seed, self.device), schedule, seed)
+
+    def stop(self, slot: int) -> None:
+        self.runs[slot] = None
+        self.part.members.stop(self.rows(slot))
+
+    def begin_epoch(self) -> None:
+        self.part.begin_epoch()
+
+    def advance(self, first: int, last: int) -> None:
+        self.part.advance(first, last)
+
+    def finish_epoch(self) -> None:
+        super().finish_epoch()
+        self.part.ages = [age for age in self.ages for _ in self.which]
+        self._judged.clear()
+
+    def losses(self, slot: int) -> Tensor:
+        """(members, steps): of the epoch so far, or just finished."""
+        rows = self.rows(slot)
+        return self.part.members.losses[rows.start : rows.stop]
+
+    def figures(self, slot: int) -> Figures:
+        loss = finite_mean(self.losses(slot))
+        if slot not in self._judged:
+            self._judge([s for s, run in enumerate(self.runs) if run is not None and s >= slot])
+        return {"train_loss": loss} | self._judged.pop(slot)
+
+    def _judge(self, slots: Sequence[int]) -> None:
+        """The figures of the first few of these slots, all their members at once."""
+        some = slots[: max(1, AT_ONCE // len(self.which))]
+        which = [*self.which]
+        found = self.judged([row for slot in some for row in self.rows(slot)], "valid", which * len(some))
+        for i, slot in enumerate(some):
+            self._judged[slot] = self.task.gathered(found[i * len(which) : (i + 1) * len(which)], which)
+
+    def judged(self, rows: Sequence[int], split: str, which: Sequence[int]) -> list[Figures]:
+        """The figures of members, a stack of them at once."""
+        members = self.part.members
+        if members.size == 1 and self.task.by_itself:
+            answers = ModelAnswers([members.model(0) if members.averaged else members.template], self.task.exact)
+        else:
+            answers = StackAnswers(members, rows, self.task.exact)
+        return self.task.judged(answers, split, which)
+
+    @property
+    def sparse(self) -> bool:
+        """A captured or compiled step has to be made again for it."""
+        running = sum(run is not None for run in self.runs)
+        made = self.part.capture or self.compile
+        return 2 * running <= len(self.runs) if made else running < len(self.runs)
+
+    def compact(self, keep: Sequence[int]) -> None:
+        rows = [row for slot in keep for row in self.rows(slot)]
+        old = {name: tensor[rows].clone() for name, tensor in self.part.members.state().items()}
+        self.runs, self.ages = [self.runs[s] for s in keep], [self.ages[s] for s in keep]
+        self.part = self._part([run for run in self.runs if run is not None])
+        self.part.load(old, [age for age in self.ages for _ in self.which])
+
+    def state(self) -> dict[str, Tensor]:
+        return self.part.state()
+
+    def load(self, state: dict[str, Tensor], ages: Sequence[int]) -> None:
+        self.ages = list(ages)
+        self.part.load(state, [age for age in ages for _ in self.which])
+
+    def describe(self) -> dict[str, Any]:
+        return {"engine": "stacked", "slots": len(self.runs)} | self.part.describe()
+
+
+class Beside(Slots):
+    """Runs side by side, each a stack of its own. On CUDA each has a stream, so small ones overlap."""
+
+    def __init__(self, runs: Sequence[Run], make: Callable[[Run], Stacked], takes_over: Callable[[Run], bool]):
+        """`make` a run's own stack; `takes_over`: a run that may begin in the tensors of one that is over."""
+        self.make, self.takes_over = make, takes_over
+        self.runs, self.ages, self.streams = [], [], []
+        self.parts: list[Stacked | None] = []
+        self.idle: dict[int, Stacked] = {}
+        self.errors: dict[int, Exception] = {}  # of this epoch, by slot
+        for run in runs:
+            self.add(run)
+
+    @property
+    def epoch_steps(self) -> int:
+        """The same for all runs of a group; 0 while none could be started."""
+        return next((part.epoch_steps for part in self.parts if part is not None), 0)
+
+    @contextlib.contextmanager
+    def _slot(self, slot: int):
+        """Work on the slot's stream; an error stays in the slot, but a full device is for the caller to mend."""
+        try:
+            with torch.cuda.stream(self.streams[slot]):
+                yield
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            self.errors[slot] = error
+
+    def add(self, run: Run) -> None:
+        """One slot more, with this run in it."""
+        self.runs.append(None)
+        self.ages.append(0)
+        self.parts.append(None)
+        self.streams.append(torch.cuda.Stream() if torch.cuda.is_available() else None)
+        self.start(len(self.runs) - 1, run)
+
+    def start(self, slot: int, run: Run) -> None:
+        self.runs[slot], self.ages[slot], self.parts[slot] = run, 0, None
+        before = self.idle.pop(slot, None)
+        with self._slot(slot):
+            if before is not None and self.takes_over(run):
+                before.start(0, run)
+                self.parts[slot] = before
+            else:
+                own = self.make(run)
+                own.part.adaptive = False  # no captures in the midst of other runs
+                own.warm_up()
+                self.parts[slot] = own
+
+    def stop(self, slot: int) -> None:
+        part = self.parts[slot]
+        if part is not None and slot not in self.errors:
+            self.idle[slot] = part
+        self.runs[slot] = self.parts[slot] = None
+        self.errors.pop(slot, None)
+
+    def warm_up(self) -> None:
+        """Each has captured its step already."""
+
+    def _working(self):
+        for slot, part in enumerate(self.parts):
+            if part is not None and slot not in self.errors:
+                yield slot, part
+
+    def begin_epoch(self) -> None:
+        for slot, part in self._working():
+            with self._slot(slot):
+                part.begin_epoch()
+
+    def advance(self, first: int, last: int) -> None:
+        """Queued in rounds: hundreds of steps of one slot would fill the launch queue, and nothing would overlap."""
+        for start in range(first, last, ROUND):
+            for slot, part in self._working():
+                with self._slot(slot):
+                    part.advance(start, min(start + ROUND, last))
+
+    def finish_epoch(self) -> None:
+        super().finish_epoch()
+        for _, part in self._working():
+            part.finish_epoch()
+
+    def figures(self, slot: int) -> Figures:
+        """As in a stack; a crash of this run is raised here."""
+        if slot in self.errors:
+            self.parts[slot] = None  # whatever it was, nobody shall take it over
+            raise self.errors.pop(slot)
+        part = self.parts[slot]
+        assert part is not None
+        with torch.cuda.stream(self.streams[slot]):
+            return part.figures(0)
+
+    @property
+    def sparse(self) -> bool:
+        return None in self.runs
+
+    def compact(self, keep: Sequence[int]) -> None:
+        """Free slots cost nothing here; they are only dropped."""
+        for name in ("runs", "ages", "streams", "parts"):
+            own = getattr(self, name)
+            setattr(self, name, [own[s] for s in keep])
+        self.idle.clear()
+        self.errors = {keep.index(s): error for s, error in self.errors.items() if s in keep}
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"{slot}.{k}": v for slot, part in self._working() for k, v in part.state().items()}
+
+    def load(self, state: dict[str, Tensor], ages: Sequence[int]) -> None:
+        self.ages = list(ages)
+        for slot, part in self._working():
+            own = {k.partition(".")[2]: v for k, v in state.items() if k.partition(".")[0] == str(slot)}
+            if own:
+                part.load(own, [self.ages[slot]])
+
+    def describe(self) -> dict[str, Any]:
+        return {"engine": "separate", "slots": len(self.runs)}
+
+
+def finite_mean(losses: Tensor) -> float:
+    """The mean of an epoch's losses, or `Diverged`."""
+    losses = losses.detach().double().cpu()
+    bad = (~losses.isfinite()).nonzero()
+    if len(bad):
+        raise Diverged(f"the loss became {float(losses[tuple(bad[0])])} at step {int(bad[0][-1])} of the epoch")
+    return float(losses.mean())

@@ -1,0 +1,77 @@
+"""The end of a step: Adam, for every member at once.
+
+    g <- min(1, clip / |g|) g
+    m <- m + (1-b1)(g - m)      v <- b2 v + (1-b2) g^2
+    p <- p - lr decay p - lr/(1-b1^t) m / (sqrt(v) / sqrt(1-b2^t) + eps)     Kingma & Ba 2015, Loshchilov & Hutter 2019
+    a <- a + (1-average)(p - a)  from a = 0;   the average after t steps is a / (1 - average^t)
+
+Clipping comes after backward. What does not depend on the data is a row of the schedule's table. A member that was
+stopped or is at its end stands still. On CUDA the same is two kernels (nn/kernels/adam.py); this is their twin.
+"""
+
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor
+
+from koopsim.engine.members import Members
+from koopsim.schedule import BETA2
+
+
+def fused(members: Members) -> bool:
+    """Whether the Triton kernels can take the place of the tensor operations."""
+    return members.flat.is_cuda and members.flat.dtype == torch.float32 and find_spec("triton") is not None
+
+
+@torch.no_grad()
+def update(members: Members, g: Tensor, losses: Tensor) -> None:
+    """One step of each member that goes on, by its gradient, a row of g (P, n), which is used up."""
+    average_statistics(members)
+    if fused(members):
+        from koopsim.nn.kernels.adam import advance
+
+        return advance(members, g, losses, BETA2)
+    readable_update(members, g, losses)
+
+
+@torch.no_grad()
+def readable_update(members: Members, g: Tensor, losses: Tensor) -> None:
+    """Clip, update, average, write the losses down, count. Nothing here asks the host: it may be captured."""
+    m, rule = members, members.rule
+    goes = m.going()
+    moves = goes.unsqueeze(1)
+    if rule.clip_norm is not None:
+        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+        g.mul_((rule.scale * rule.clip_norm / (norm + 1e-6)).clamp_(max=1.0))
+    if m.size > 1:
+        g.masked_fill_(~moves, 0)  # replaced, not multiplied away: it may be infinite
+    scalars = m.schedules[m.slots, m.steps.clamp(max=m.horizon - 1)]
+    step_size, root_correction, one_minus_beta1, decay = (scalars * moves).unsqueeze(-1).unbind(1)
+    m.mean.lerp_(g, one_minus_beta1)
+    m.square.lerp_(g.square_(), moves.to(g.dtype) * (1 - BETA2))
+    if m.decayed is not None:
+        m.flat.sub_(decay * m.decayed * m.flat)
+    scale = torch.sqrt(m.square, out=g).div_(root_correction + ~moves).add_(rule.scale * rule.eps)
+    m.flat.sub_(scale.reciprocal_().mul_(m.mean).mul_(step_size))
+    if rule.average:
+        m.averaged["parameters"].lerp_(m.flat, moves.to(g.dtype) * (1 - rule.average))
+    at = m.positions.clamp(max=m.losses.shape[1] - 1)
+    kept = m.losses[m.slots, at]
+    m.losses[m.slots, at] = torch.where(goes, losses.to(kept.dtype), kept)
+    m.steps.add_(goes)
+    m.positions.add_(goes)
+
+
+def average_statistics(members: Members) -> None:
+    """a <- a + (1 - average)(b - a) for the running statistics b, as with the parameters."""
+    names = [name for name in members.averaged if name != "parameters"]
+    if not names:
+        return
+    averages, now = [members.averaged[n] for n in names], [members.buffers[n] for n in names]
+    weight = 1 - members.rule.average
+    if members.size == 1:
+        torch._foreach_lerp_(averages, now, weight)
+        return
+    goes = members.going()
+    for average, buffer in zip(averages, now, strict=True):
+        average.lerp_(buffer, (goes * weight).to(buffer.dtype).view(-1, *[1] * (buffer.ndim - 1)))

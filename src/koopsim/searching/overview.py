@@ -1,0 +1,58 @@
+"""A search so far, for a person: the best trials and the time left, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from koopsim.progress import clock
+from koopsim.searching.results import expected_epochs, ranked, value_of
+from koopsim.searching.trial import Trial
+from koopsim.spaces import SearchSpace
+
+SHOWN = 8
+
+
+class Pace:
+    """How fast a search goes, from its reports; one that was resumed counts anew."""
+
+    def __init__(self) -> None:
+        self.first: tuple[float, int] | None = None  # seconds and epochs at the first report heard
+
+    def left(self, trials: Sequence[Trial], space: SearchSpace, seconds: float) -> float | None:
+        """Seconds left at the pace so far, if halving goes on as it should; None while nobody knows."""
+        done = sum(t.t for t in trials)
+        if self.first is None:
+            self.first = (0.0, 0) if done <= len(trials) else (seconds, done)
+        spent, epochs = seconds - self.first[0], done - self.first[1]
+        if epochs < 1 or all(t.over for t in trials):
+            return None if epochs < 1 else 0.0
+        going = sum(not t.over for t in trials)  # each of them has an epoch to go at least
+        return spent / epochs * max(float(going), expected_epochs(trials, space) - done)
+
+
+def event_of(trial: Trial, trials: Sequence[Trial], space: SearchSpace, seconds: float, pace: Pace) -> dict[str, Any]:
+    """What a listener hears of a trial's report. "view" makes the texts when somebody wants to see them."""
+    left = pace.left(trials, space, seconds)
+    view: Callable[[], dict[str, Any]] = lambda: overview(trials, space, seconds, left)  # noqa: E731
+    over = all(t.over for t in trials)
+    return {"event": "trial", "trial": trial, "trials": trials, "seconds": seconds, "over": over, "view": view}
+
+
+def overview(trials: Sequence[Trial], space: SearchSpace, seconds: float, left: float | None) -> dict[str, Any]:
+    """{line, head, columns, rows}: in one line, and as a table of the best."""
+    best, over, metric = ranked(trials, space)[:SHOWN], sum(t.over for t in trials), space.metric
+    found = f"best {metric} {best[0].last(metric):.4g} (trial {best[0].index})" if best else "no figure yet"
+    head = f"{over}/{len(trials)} trials  {clock(seconds)}, about {clock(left)} left"
+    names = [path.rpartition(".")[2].replace("_", " ") for path in space.parameters]
+    rows = [
+        [str(t.index), f"{t.last(metric):.4g}", str(t.t), t.status, *(shown(value_of(t, p)) for p in space.parameters)]
+        for t in best
+    ]
+    line = f"{over}/{len(trials)} trials  {found}  {clock(seconds)}, {clock(left)} left"
+    return {"line": line, "head": head, "columns": ["trial", metric, "t", "", *names], "rows": rows}
+
+
+def shown(value: Any) -> str:
+    """A value of a trial, short."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

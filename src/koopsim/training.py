@@ -1,0 +1,281 @@
+"""A run from its first step to its result, through whatever stops it on the way.
+
+    configuration -> epochs of steps -> metrics.jsonl, checkpoint -> result.json
+
+A run that was killed at any moment goes on from its last checkpoint and ends with the same numbers as one that was not:
+the order of the data depends on seed and epoch alone, and lines of metrics.jsonl that the checkpoint does not know of
+are dropped and written again. Members that do not fit the device together train in groups, one after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from koopsim.config import Run, to_dict
+from koopsim.engine.checkpoint import (
+    State,
+    lasting,
+    models_of,
+    read_run,
+    refuse_other_layout,
+    restore_random,
+    write_checkpoint,
+)
+from koopsim.engine.drive import Course, Steps, drive, pick_device
+from koopsim.engine.memory import cut, groups
+from koopsim.engine.slots import Stacked
+from koopsim.errors import KoopsimError
+from koopsim.files import folders
+from koopsim.kinds import task_kind
+from koopsim.nn import count_parameters
+from koopsim.presets import run_of
+from koopsim.progress import Progress
+from koopsim.runs import RunDirectory, write_json
+from koopsim.tasks import Task, build_task
+from koopsim.tasks.fingerprint import fingerprint_of
+from koopsim.tasks.inputs import note_inputs
+
+Listener = Callable[[dict[str, Any]], None]
+
+
+def unheard(event: dict[str, Any]) -> None:
+    """Who listens where nobody does."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """Where something is trained, and who hears of it.
+
+    capture   replay steps from CUDA graphs; None: where there is CUDA
+    compile   let torch.compile fuse small kernels
+    """
+
+    device: torch.device
+    capture: bool | None = None
+    compile: bool = False
+    listen: Listener = unheard
+
+
+def train(
+    what: str | Run,
+    out: Path | str | None = None,
+    *,
+    scale: str = "paper",
+    overwrite: bool = False,
+    device: str = "auto",
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train a preset ("copy/sim-single") or a run in the folder `out`, and return its result.
+
+    A run that was stopped there goes on where it was; a finished one is read. `koopsim train` does the same.
+    """
+    name, run = (what, run_of(what, scale)) if isinstance(what, str) else ("run", what)
+    folder = Path(out or Path("runs") / name)
+    with Progress(name, run.recipe.epochs) if progress else nullcontext(unheard) as listen:
+        session = Session(pick_device(device), listen=listen)
+        if RunDirectory(folder).config_file.exists() and not overwrite:
+            if RunDirectory(folder).read_config()[1] != run:
+                raise KoopsimError(f"{folder} holds another run; give another folder, or overwrite=True.")
+            return resume_run(folder, session)
+        return start_run(run, folder, name, session, overwrite)
+
+
+def start_run(run: Run, out: Path, name: str, session: Session, overwrite: bool = False) -> dict[str, Any]:
+    """A new run in `out`; data that is missing or broken stops here, before anything is written."""
+    with folders.held(out):
+        RunDirectory.refuse_taken(out, overwrite)
+        with folders.replacing(out, overwrite):
+            task = build_task(run.task, session.device)
+            directory = RunDirectory.create(out, run, name, overwrite)
+        return train_run(run, directory, name, session, task=task)
+
+
+def resume_run(out: Path, session: Session) -> dict[str, Any]:
+    """Go on with the run in `out`, by its own configuration; a finished one is read."""
+    folders.refuse_replaced(out, "train")
+    directory = RunDirectory(out)
+    name, run = directory.read_config()
+    if directory.result_file.exists():
+        return directory.read_result()
+    return train_run(run, directory, name, session, resume=True)
+
+
+def train_run(
+    run: Run, directory: RunDirectory, name: str, session: Session, resume: bool = False, task: Task | None = None
+) -> dict[str, Any]:
+    """Train `run` in `directory` and return its result; the listener hears of progress and of each epoch."""
+    with directory.held():
+        task = build_task(run.task, session.device) if task is None else task
+        directory.check_data(fingerprint_of(task), note=True)
+        note_inputs(directory.path, task)
+        training = Training(run, directory, session, task)
+        if resume:
+            training.resume()
+        drive(training)
+        result = training.result(name)
+        write_json(directory.result_file, result)
+    return result
+
+
+class Training(Course):
+    """A run: where it stands, and how it goes on."""
+
+    def __init__(self, run: Run, directory: RunDirectory, session: Session, task: Task):
+        self.run, self.directory, self.session, self.task = run, directory, session, task
+        self.device = session.device
+        count, each = len(task.names), task.bytes_of(run)
+        self.groups = [range(count)] if each is None else groups(count, each, self.device, task.at_once)
+        self.done: list[State] = []
+        self.slots: Stacked | None = None
+        self.waiting: State = {}  # of a group that was interrupted
+        self.layout: dict[str, list[int]] | None = None
+        self.epoch, self.seconds, self.set_up = 0, 0.0, 0.0
+        self.epoch_steps = task.epoch_steps(run)
+
+    # ------------------------------------------------------------ turns
+
+    def turn(self) -> Stacked | None:
+        if len(self.done) == len(self.groups):
+            return None
+        if self.slots is None:
+            self._open()
+        return self.slots
+
+    def _open(self) -> None:
+        """The next group, from where it was interrupted."""
+        began, group = time.perf_counter(), self.groups[len(self.done)]
+        session, epochs = self.session, self.run.recipe.epochs
+        slots = Stacked([self.run], self.task, self.device, epochs, session.capture, session.compile, group)
+        if self.waiting:
+            refuse_other_layout(self.layout, slots.part.members, self.directory.checkpoint_file)
+            if self.position > slots.epoch_steps:
+                raise KoopsimError(f"{self.directory.checkpoint_file} is at a step which this run never reaches.")
+            slots.load(self.waiting, [self.epoch])
+            self.waiting = {}
+        slots.warm_up()
+        self.slots, self.set_up = slots, self.set_up + time.perf_counter() - began
+
+    @property
+    def step(self) -> int:
+        """Steps of finished epochs, over all groups."""
+        return (len(self.done) * self.run.recipe.epochs + self.epoch) * self.epoch_steps
+
+    @property
+    def steps(self) -> int:
+        return len(self.groups) * self.run.recipe.epochs * self.epoch_steps
+
+    def after(self, steps: Steps, first: int, last: int, seconds: float) -> None:
+        assert self.slots is not None
+        self.seconds += seconds
+        losses = self.slots.losses(0)[:, first:last]
+        if not bool(losses.isfinite().all()):
+            self._not_a_number(losses, first)
+        self.session.listen({"event": "progress", "step": self.step + last, "steps": self.steps})
+
+    def _not_a_number(self, losses: torch.Tensor, first: int) -> None:
+        row, at = (~losses.isfinite()).nonzero()[0].tolist()
+        name = self.task.names[self.groups[len(self.done)][row]]
+        run = self.run
+        cure = " or --recipe.clip-norm 1.0" if run.recipe.clip_norm is None else ""
+        cure += ", or --precision bf16" if run.precision == "fp16" else ""
+        raise KoopsimError(
+            f"The loss{f' of {name}' if name else ''} became {float(losses[row, at])} at step {self.step + first + at} "
+            f"(epoch {self.epoch + 1}) with learning rate {run.recipe.learning_rate:g}. Try a smaller "
+            f"--recipe.learning-rate{cure}; the last checkpoint is from before this."
+        )
+
+    def over(self, steps: Steps) -> None:
+        """Write the epoch's line; a group that is through gives its place to the next."""
+        slots = self.slots
+        assert slots is not None
+        self.epoch += 1
+        group = self.groups[len(self.done)]
+        line: dict[str, Any] = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds}
+        figures = None
+        if self.run.train_on == "train":
+            figures = self.task.gathered(slots.judged(range(len(group)), "valid", group), group)
+        line |= self.task.line(slots.losses(0), figures)
+        totals = slots.part.gradients.diagnostics.items()
+        line |= {name: float(total) / self.epoch_steps for name, total in totals}
+        if len(self.groups) > 1:
+            line["group"] = len(self.done) + 1
+        self.directory.append_metrics(line)
+        self.session.listen({"event": "epoch", **line})
+        if self.epoch == self.run.recipe.epochs:
+            self.layout = slots.part.members.layout()
+            self.done.append(lasting(slots.state()))
+            self.slots, self.epoch, self.must_save = None, 0, True
+
+    # ------------------------------------------------------------ where it stands
+
+    def save(self) -> None:
+        """Adam's moments only of the group in training."""
+        parts = dict(enumerate(self.done))
+        if self.slots is not None:
+            parts[len(self.done)] = self.slots.state()
+            self.layout = self.slots.part.members.layout()
+        far = {"done": len(self.done), "groups": len(self.groups), "epoch": self.epoch, "step": self.position}
+        header = {"run": far | {"seconds": self.seconds}, "layout": self.layout}
+        write_checkpoint(self.directory.checkpoint_file, parts, header)
+
+    def resume(self) -> None:
+        """Go on from the checkpoint, where there is one; a broken or foreign file is refused."""
+        file = self.directory.checkpoint_file
+        if file.exists():
+            parts, far, rest, self.layout = read_run(file, self.run)
+            self.groups = cut(len(self.task.names), far["groups"])  # as it was begun
+            self.done = [parts.get(g, {}) for g in range(far["done"])]
+            self.waiting = parts.get(far["done"], {})
+            self.epoch, self.position, self.seconds = far["epoch"], far["step"], float(far["seconds"])
+            if self.epoch == self.run.recipe.epochs and self.waiting:  # of before: all epochs done, not yet put away
+                self.done, self.waiting, self.epoch = [*self.done, self.waiting], {}, 0
+            restore_random(rest)
+        self.directory.forget_metrics_after(self.step)
+
+    # ------------------------------------------------------------ what came of it
+
+    def models(self) -> list[nn.Module]:
+        """The trained models, in the order of the task's members."""
+        file = self.directory.checkpoint_file
+        return [m.to(self.device) for state in self.done for m in models_of(self.run, state, file)]
+
+    def result(self, name: str) -> dict[str, Any]:
+        models = self.models()
+        many = {"pictures": list(self.task.names)} if self.task.many else {}
+        capture = self.session.capture
+        return {
+            "name": name,
+            "parameters": count_parameters(models[0]),
+            **{split: self.task.evaluate(models, split) for split in self.task.reported(self.run)},
+            **many,
+            "train_seconds": self.seconds,
+            "milliseconds_per_step": 1e3 * self.seconds / self.steps,
+            "steps": self.steps,
+            "captured": self.device.type == "cuda" if capture is None else capture,
+            "device": str(self.device),
+            "metrics": self.directory.read_metrics(),
+            "run": to_dict(self.run),
+            "environment": self.directory.read_environment(),
+            "set_up_seconds": self.set_up,
+        }
+
+
+def load_run(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+    """The trained model of a run directory in eval mode; of a set of pictures the list of their networks."""
+    directory = RunDirectory(path)
+    _, run = directory.read_config()
+    parts, far, *_ = read_run(directory.checkpoint_file, run)
+    if task_kind(run.task).many and far["done"] < far["groups"]:
+        raise KoopsimError(f"{directory.path} is unfinished: koopsim train --resume {directory.path}.")
+    models = [m for g in sorted(parts) for m in models_of(run, parts[g], directory.checkpoint_file)]
+    if not models:
+        raise KoopsimError(f"{directory.checkpoint_file} holds no model.")
+    return (nn.ModuleList(models) if task_kind(run.task).many else models[0]).to(device).eval()

@@ -1,0 +1,71 @@
+"""What a search says of its own answer: on trials written by hand."""
+
+from dataclasses import replace
+
+from small_search import tiny_run
+
+from koopsim.searching.doubts import doubts
+from koopsim.searching.results import best_trial
+from koopsim.searching.space import with_values
+from koopsim.searching.trial import Trial
+from koopsim.spaces import LogUniform, SearchSpace
+
+RATE = "recipe.learning_rate"
+RUN = with_values(tiny_run("copy/sim-single"), {"recipe.epochs": 4})
+SPACE = SearchSpace({RATE: LogUniform(1e-4, 1e-1)}, trials=4, max_t=4, grace=1)
+
+
+def trial(index, losses, rate=3e-3, status="finished"):
+    curve = [{"t": t + 1, "seconds": 1.0, "train_loss": 1.0, "loss": loss} for t, loss in enumerate(losses)]
+    return Trial(index, {RATE: rate}, with_values(RUN, {RATE: rate}), status, "", curve)
+
+
+def said(trials, space=SPACE, confirmed=False):
+    return doubts(trials, space, best_trial(trials, space), confirmed)
+
+
+def test_nothing_is_said_of_a_search_that_went_well():
+    assert said([trial(i, [4.0, 3.0, 2.0, 1.0 + i / 10]) for i in range(5)]) == []
+
+
+def test_a_choice_that_was_stopped_is_named_unless_it_was_confirmed():
+    trials = [trial(0, [3.0, 2.0, 1.9, 1.8]), trial(1, [2.5, 1.0], status="pruned")]
+    (sentence,) = said(trials)
+    assert "Trial 1 was stopped after 2 of 4 epochs" in sentence
+    assert "--confirm" in sentence
+    assert said(trials, confirmed=True) == []
+
+
+def test_a_figure_that_gets_worse_before_the_end_is_named_with_its_epoch():
+    trials = [trial(i, [4.0, 1.0 + i / 100, 1.2, 1.5 + i / 50]) for i in range(4)]
+    (sentence,) = said(trials)
+    assert "best after 2 and then rises by 0.5" in sentence
+    falling = [replace(t, curve=[line | {"loss": -line["loss"]} for line in t.curve]) for t in trials]
+    (sentence,) = said(falling, replace(SPACE, mode="max"))
+    assert "best after 2 and then falls by 0.5" in sentence
+    assert said(trials[:2]) == []  # two are no evidence
+
+
+def test_noise_is_no_fall():
+    ends = [1.3, 0.8, 1.2, 0.9]
+    assert said([trial(i, [4.0, 1.0, 1.4, end]) for i, end in enumerate(ends)]) == []
+
+
+def test_only_trials_of_one_length_are_compared():
+    trials = [trial(i, [4.0, 1.0, 1.2, 1.5 + i / 50]) for i in range(2)]
+    longer = with_values(RUN, {"recipe.epochs": 5})
+    trials.append(replace(trial(2, [4.0, 1.0, 1.2, 1.5, 1.4]), run=longer))
+    assert said(trials, replace(SPACE, max_t=5)) == []
+
+
+def test_the_best_few_at_one_end_of_a_range_are_named():
+    def at(rates):
+        return [trial(i, [4.0, 3.0, 2.0, 1.0 + i / 10], rate) for i, rate in enumerate(rates)]
+
+    middle = [1e-2] * 9
+    (high,) = said(at([9e-2, 8e-2, 7e-2, *middle]))
+    assert "learning_rate near 0.1, the upper end" in high
+    (low,) = said(at([1.1e-4, 1.2e-4, 1.3e-4, *middle]))
+    assert "learning_rate near 0.0001, the lower end" in low
+    assert said(at([9e-2, 8e-2, 1e-2, *middle])) == []
+    assert said(at([9e-2, 8e-2, 7e-2])) == []  # too few to tell
