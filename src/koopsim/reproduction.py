@@ -111,7 +111,7 @@ def _names(wanted: Wanted) -> dict[str, Scale]:
     """The presets behind the targets, each once, with the scale it is run at."""
     targets = targets_known() if "all" in wanted.targets else wanted.targets
     names: dict[str, Scale] = {name: own for target in targets for name, own in rows(target, wanted.scale).items()}
-    kept = {name: own for name, own in names.items() if any(word in name for word in wanted.only)}
+    kept: dict[str, Scale] = {name: own for name, own in names.items() if any(word in name for word in wanted.only)}
     if wanted.only and names and not kept:
         raise KoopsimError(f"None of these has {' or '.join(wanted.only)} in its name: {', '.join(names)}.")
     return kept if wanted.only else names
