@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from koopsim.config import Run, to_dict
+from koopsim.config import Run, resolve_precision, to_dict
 from koopsim.engine.checkpoint import (
     State,
     lasting,
@@ -261,6 +261,7 @@ class Training(Course):
             "steps": self.steps,
             "captured": self.device.type == "cuda" if capture is None else capture,
             "device": str(self.device),
+            "precision": resolve_precision(self.run.precision, self.device.type),
             "metrics": self.directory.read_metrics(),
             "run": to_dict(self.run),
             "environment": self.directory.read_environment(),
