@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,6 +60,7 @@ class Reversible:
         undo = _Undo(self.relaxation, cell, (y, z), info.steps, flat, solved)
         return _Reversed.apply(undo, end, *outside), solved
 
+    @np.errstate(all="ignore")
     def _forward(self, cell: _Cell, z0: Tensor, max_steps: int, tol: Tolerance) -> tuple[Tensor, Tensor, Info]:
         b, y, z = self.relaxation, z0.double(), z0.double()
         active = torch.ones(len(z0), 1, dtype=torch.bool, device=z0.device)
@@ -67,7 +69,7 @@ class Reversible:
         for k in range(max_steps):
             fz = cell(z)
             g = fz - z
-            now = tol.residuals(g, fz, torch.linalg.vector_norm(g, dim=1, keepdim=True))
+            now = torch.as_tensor(tol.residuals(g, fz, torch.linalg.vector_norm(g, dim=1, keepdim=True)))
             residual = torch.where(active, now, residual)
             largest = now.amax(1, keepdim=True)
             active = active & (largest >= tol.value) & (largest < math.inf)
@@ -79,7 +81,7 @@ class Reversible:
             if k + 1 == max_steps:
                 fz = cell(z)
                 g = fz - z
-                now = tol.residuals(g, fz, torch.linalg.vector_norm(g, dim=1, keepdim=True))
+                now = torch.as_tensor(tol.residuals(g, fz, torch.linalg.vector_norm(g, dim=1, keepdim=True)))
                 residual = torch.where(active, now, residual)
         worst = residual.amax(1)
         parts = residual if residual.shape[1] > 1 else None

@@ -15,7 +15,7 @@ What all of them share (samples that stop one by one, the best point, tolerances
 
 A solver of one's own is a function (f, z0, max_steps=, tol=) -> (z, Info), given to `DEQ` or made known by its name
 (`@SOLVERS.register`). On a GPU the cost is the number of kernels, so inner products over a history are batched, and
-they are spelt as a product and a sum rather than a matmul, which autocast or TF32 would round.
+there they are spelt as a product and a sum rather than a matmul, which autocast or TF32 would round.
 """
 
 from __future__ import annotations
@@ -35,12 +35,22 @@ from koopsim.registry import SOLVERS
 Solver = Callable[..., tuple[Tensor, Info]]  # (f, z0, max_steps=, tol=) -> (z, how it went)
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:  # (..., D), (..., D) -> (...)
-    return (a * b).sum(-1)
+def _dots(history: Tensor, v: Tensor) -> Tensor:
+    """(B, m, D), (B, D) -> (B, m)"""
+    if _matmul_is_exact(v):
+        return torch.bmm(history, v.unsqueeze(2)).squeeze(2)
+    return (history * v.unsqueeze(1)).sum(-1)
 
 
-def _combine(weights: Tensor, history: Tensor) -> Tensor:  # (B, m), (B, m, D) -> (B, D)
+def _combine(weights: Tensor, history: Tensor) -> Tensor:
+    """(B, m), (B, m, D) -> (B, D)"""
+    if _matmul_is_exact(history):
+        return torch.bmm(weights.unsqueeze(1), history).squeeze(1)
     return (weights.unsqueeze(-1) * history).sum(1)
+
+
+def _matmul_is_exact(v: Tensor) -> bool:
+    return v.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
 
 
 @SOLVERS.register
@@ -65,9 +75,11 @@ def relaxed(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, dampi
 def solve_spd(A: Tensor, b: Tensor) -> Tensor:
     """x with A x = b for a batch of small symmetric positive definite A: (B, m, m), (B, m) -> (B, m).
 
-    Gauss-Jordan without pivoting, which such matrices do not need. `torch.linalg.solve` asks the host
-    whether the factorisation failed; this never does.
+    On a GPU Gauss-Jordan without pivoting, which such matrices do not need: `torch.linalg.solve` asks the host whether
+    the factorisation failed; this never does. One that did gives nan or infinity either way.
     """
+    if A.device.type == "cpu":
+        return torch.linalg.solve_ex(A, b.unsqueeze(-1), check_errors=False).result.squeeze(-1)
     m = b.shape[1]
     system = torch.cat([A, b.unsqueeze(-1)], dim=-1)
     unit = torch.eye(m, dtype=A.dtype, device=A.device).unsqueeze(-1)
@@ -126,11 +138,11 @@ def anderson(
         torch.mul(g, inverse, out=G[:, slot])
         Z[:, slot] = fz if mixing == 1 else torch.add(z, g, alpha=mixing)
         scale[:, slot : slot + 1] = inverse
-        row = _dot(G[:, :n], G[:, slot : slot + 1])
+        row = _dots(G[:, :n], G[:, slot])
         gram[:, slot, :n] = row
         gram[:, :n, slot] = row
         if n == 1:
-            return Z[:, 0]
+            return Z[:, 0].clone()  # the slot will be written again
         # With a_i = c_i / || g_i || the Gram matrix is that of unit vectors; a is then scaled to sum 1.
         a = solve_spd(gram[:, :n, :n] + damp[:n, :n], scale[:, :n]) * scale[:, :n]
         total = a.sum(1, keepdim=True)  # not positive: singular by rounding, take a plain step
@@ -168,11 +180,11 @@ def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, memor
         s = z - previous[0]
         previous[0] = z
         n = (k - 1) % m  # corrections in use
-        w = g - _combine(_dot(V[:, :n], g.unsqueeze(1)), U[:, :n]) if n else g
-        v = _combine(_dot(U[:, :n], s.unsqueeze(1)), V[:, :n]) - s if n else -s
-        ss = _dot(s, s).unsqueeze(1)
+        w = g - _combine(_dots(V[:, :n], g), U[:, :n]) if n else g
+        v = _combine(_dots(U[:, :n], s), V[:, :n]) - s if n else -s
+        ss = (s * s).sum(1, keepdim=True)
         inverse = torch.where(ss > tiny, 1 / ss, 0)  # no step, no correction
-        t = _dot(s, w).unsqueeze(1) * inverse
+        t = (s * w).sum(1, keepdim=True) * inverse
         gap = 1 - t
         theta = torch.where(gap.abs() < 0.1, (1 - torch.copysign(gap.new_full((), 0.1), gap)) / t, 1)
         step = w / (1 - theta * t)
