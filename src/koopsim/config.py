@@ -277,6 +277,7 @@ class MonDEQConfig(ModelConfig):
     tolerance: float = 1e-2
     max_steps: int = 300
     outputs: int = 10
+    mirrored: bool = False  # images are turned by 180 degrees: so the published multi-tier weights fit
 
     def __post_init__(self) -> None:
         _require(

@@ -96,6 +96,7 @@ class MonDEQKind(SolverKind):
             max_steps=config.max_steps,
             tol=config.tolerance,
             outputs=config.outputs,
+            mirrored=config.mirrored,
         )
 
     def _form(self, config: MonDEQConfig) -> str:

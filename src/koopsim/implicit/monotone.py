@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -48,7 +49,8 @@ Step = Chain | StoredChain  # T, and its transpose
 class MonDEQ(SolverModel):
     """images (B, C, H, W) -> logits (B, outputs).
 
-    The state z is (B, D): the tiers one after the other, in an order of their own that `images` undoes.
+    The state z is (B, D): the tiers one after the other, in an order of their own that `images` undoes. `mirrored`
+    turns each image by 180 degrees first: a tier then hears every other pixel from the first on, as published.
     """
 
     LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)
@@ -67,11 +69,12 @@ class MonDEQ(SolverModel):
         max_steps: int = 300,
         tol: float = 1e-2,
         outputs: int = 10,
+        mirrored: bool = False,
     ) -> None:
         super().__init__()
         if splitting not in SPLITTINGS:
             raise KoopsimError(f"The splitting is {splitting!r}; expected one of {', '.join(SPLITTINGS)}.")
-        self.image, self.connected, self.splitting = image, connected, splitting
+        self.image, self.connected, self.splitting, self.mirrored = image, connected, splitting, mirrored
         self.first_alpha, self.tune, self.max_steps, self.tol = alpha, tune, max_steps, tol
         self.operator = MonotoneOperator(tiers_for(image, tiers, connected), monotonicity)
         self.tiers = self.operator.tiers
@@ -88,6 +91,15 @@ class MonDEQ(SolverModel):
         self.register_buffer("inside", self._inside(), persistent=False)
         self._captured_steps = (min(FIRST_LEVEL, max_steps), min(FIRST_LEVEL, max_steps))
         self._warned: set[str] = set()
+
+    @staticmethod
+    def from_published(
+        state: Mapping[str, Tensor], image: tuple[int, int, int], monotonicity: float | None = None
+    ) -> MonDEQ:
+        """The model of a checkpoint of the published code (`published.py`), for images (channels, height, width)."""
+        from koopsim.implicit.published import mondeq_from_published
+
+        return mondeq_from_published(state, image, monotonicity)
 
     def forward(self, x: Tensor) -> Tensor:
         z, self.last_info = self.solve(x)
@@ -119,10 +131,11 @@ class MonDEQ(SolverModel):
     def images(self, z: Tensor) -> list[Tensor]:
         """A state (B, D) as the images (B, channels, height, width) of its tiers, borders included."""
         parts = z.mT.split([tier.size for tier in self.tiers])
-        return [
+        images = [
             tier.grid.unfold(part.reshape(tier.grid.rows, tier.grid.columns, tier.depth, -1)).permute(3, 2, 0, 1)
             for tier, part in zip(self.tiers, parts, strict=True)
         ]
+        return [image.flip(2, 3) for image in images] if self.mirrored else images
 
     @torch.no_grad()
     def tune_alpha(self, x: Tensor) -> float:
@@ -187,6 +200,7 @@ class MonDEQ(SolverModel):
             given, expected = tuple(x.shape), ("batch", *self.image)
             raise KoopsimError(f"The images have shape {given}; expected {expected}. Build the model with their size.")
         x = x.to(self.readout.weight.dtype)
+        x = x.flip(2, 3) if self.mirrored else x
         if self.connected:
             return self.U(x.flatten(1)).mT
         assert self.U.bias is not None
