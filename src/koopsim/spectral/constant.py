@@ -66,7 +66,9 @@ def discount(
                 "undecided",
                 f"{note}; its other observables are {others:.1e}, zero or not: error {error:.1e}",
             )
-    return replace(verdict, case=case, point=u, reasons=(*verdict.reasons, note + "."))
+    # the constant is exactly one, so its eigenvalue is: with the others certainly inside, nothing was assumed
+    certain = case == "fixed-point" and all(p.kind == "fixed" for p in verdict.projectors)
+    return replace(verdict, case=case, certain=certain, point=u, reasons=(*verdict.reasons, note + "."))
 
 
 def _covector(constant: int | ArrayLike, n: int) -> tuple[NDArray, int | None]:

@@ -20,12 +20,10 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from . import continuous, resdmd
-from .analysis import analyze
-from .constant import discount
 from .delays import Delays
 from .dictionary import Identity, Monomials, as_dictionary
 from .factor import Columns, gram, root
-from .regression import EPS, IN_SPAN, Layout, Settings, Solution, Triangle, solve
+from .regression import IN_SPAN, Layout, Settings, Solution, Triangle, solve
 from .snapshots import row_space
 from .trajectories import Block, Stretch, controls, held_inputs, layout, lifted_pairs, lifted_runs, stretches
 from .verdict import Verdict
@@ -409,24 +407,30 @@ class EDMD(TransformerMixin, BaseEstimator):
     def verdict(self, noise: float | None = None, trust: float | None = None, strict: bool = False) -> Verdict:
         """Does the system settle, oscillate or blow up? The constant observable is discounted.
 
-        `noise` defaults to the relative residual of the fit: a dictionary that is not closed is believed only
-        that far. `trust` leaves out eigenpairs with a larger residual than this, and the verdict is on the
-        rest alone. The whitened observables are analysed, the answer is given in terms of phi.
+        `noise` defaults to the misfit on pairs that were held out; where that is not rounding and the data are
+        trajectories, exponentials are fitted to them as a whole and the verdict has a `confidence`. `trust` leaves out
+        eigenpairs with a larger residual than this, and the verdict is on the rest alone. `strict`: only what is
+        certain. The whitened observables are analysed, the answer is given in terms of phi. See `judgement.py`.
         """
-        s = self.solution_
-        basis = np.eye(self.rank_) if trust is None else self._trusted(trust)
-        core = basis.T @ s.core @ basis
-        condition = float(s.singular_values[0] / s.singular_values[-1])
-        rounding = EPS * max(16 * condition, 64 * core.shape[0])  # the fit's own, then the analysis's
-        level = min(max(s.misfit(basis, core), rounding), 0.99) if noise is None else noise
-        verdict = analyze(core.T, level, strict=strict)
-        nearest = np.abs(verdict.eigenvalues[:, None] - self.eigenvalues_).argmin(axis=1)
-        verdict = replace(verdict, residuals=self.residuals_[nearest])
-        up, down = s.up.T @ basis, basis.T @ s.down.T
-        if s.constant is not None:
-            delta = max(verdict.noise, IN_SPAN) * float(np.linalg.norm(core))
-            verdict = discount(verdict, basis.T @ s.constant, delta, self._without_constant() @ basis)
-        return verdict.in_coordinates(up, down)
+        from .judgement import judge
+
+        return judge(self, noise, trust, strict)
+
+    def _kept(self) -> Any:
+        """What a verdict needs of the data; None after partial_fit, which keeps none, and with controls."""
+        from .judgement import MOST_ROWS, Kept
+
+        if self._data is None or self.n_controls_:
+            return None
+        X, Y = self._data
+        rows = min(MOST_ROWS, max(ENTRIES // self.n_observables_, 8))
+        found: list[Block] = []
+        for block in lifted_pairs(X[0], Y[0].seen, self._lift, rows) if Y else lifted_runs(X, self._lift, rows):
+            found.append(block)
+            if sum(len(b.now) for b in found) >= MOST_ROWS:
+                break
+        columns = (np.concatenate([getattr(b, name) for b in found]) for name in ("now", "after", "states"))
+        return Kept(*columns, runs=None if Y or self.n_inputs_ else [run.states for run in X])
 
     def _trusted(self, trust: float) -> Array:
         """Orthonormal basis of the span of the eigenfunctions with residual <= trust."""

@@ -106,6 +106,7 @@ class Verdict:
     period: int | None  # steps after which the end state repeats; None where there is no such number
     reasons: tuple[str, ...]
     residuals: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    confidence: float | None = None  # of a statement from noisy data; None: a proof, or an assumption that is stated
     constant: int | None = None  # index into `eigenvalues` of the constant observable's 1, if it was discounted
     point: NDArray | None = None  # the one lifted point every start ends at, if `constant` leaves just one
     _terms: tuple[Any, ...] = field(default=(), repr=False)
@@ -179,7 +180,8 @@ class Verdict:
         """Undecided, whatever was found on the unit circle: for those who accept no assumption."""
         note = f"Strict: {self.case} was found, but does not hold for every matrix within the noise."
         reasons = self.reasons if self.case == "undecided" else (*self.reasons, note)
-        return replace(self, case="undecided", limit=None, cesaro=None, rotation=None, period=None, reasons=reasons)
+        none = replace(self, certain=False, confidence=None, limit=None, cesaro=None, rotation=None, period=None)
+        return replace(none, case="undecided", reasons=reasons)
 
     def plot(self, ax: Any = None) -> Figure:
         """The spectrum against the unit circle, coloured as the paper's Figure 2."""
@@ -196,6 +198,7 @@ class Verdict:
         return {
             "case": self.case,
             "certain": self.certain,
+            "confidence": self.confidence,
             "noise": self.noise,
             "distance": self.distance,
             "snapped": [
@@ -235,7 +238,8 @@ class Verdict:
 
     def __str__(self) -> str:
         n = self.eigenvalues.size
-        lines = [f"{self.case}: {MEANING[self.case]}" + (", certainly" if self.certain else "")]
+        how = ", certainly" if self.certain else f", with {self.confidence:.2%} confidence" if self.confidence else ""
+        lines = [f"{self.case}: {MEANING[self.case]}{how}"]
         lines.append(
             f"  {n} eigenvalues, spectral radius {np.abs(self.eigenvalues).max():.9g}; "
             f"J1 {len(self.fixed)}, J2 {len(self.flipping)}, J3 {len(self.rotating)}"

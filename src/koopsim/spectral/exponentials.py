@@ -1,0 +1,284 @@
+"""Trajectories as sums of exponentials: eigenvalues with errors that shrink with the samples.
+
+    z_l = u + sum_j b_j lambda_j^l + noise,         lambda_j shared by all trajectories, u and b_j an own for each
+
+A regression of each sample on the one before sees noise on both sides and finds every eigenvalue too small; a fit of
+the whole run does not (optimised DMD: Askham & Kutz 2018, by variable projection: Golub & Pereyra 1973). It starts
+from the shift invariance of the Hankel matrix's singular vectors (ESPRIT: Roy & Kailath 1989), and the number of
+exponentials is the one of least BIC. The error of log lambda is that of least squares,
+
+    sigma^2 (J^T J)^-1,      of order noise / (amplitude m^(3/2)) on the circle,
+
+widened where what is left over is not white, and by as much as the fit foretells worse than it fits. What a fit is good
+for is seen on samples it was not given (`foretold`), and by whether the halves of the runs agree (`drift`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+
+Array = NDArray[Any]  # float64
+MOST_SAMPLES = 2000  # of one trajectory; longer ones are thinned
+MOST_RUNS = 24  # trajectories that are fitted together
+MOST_DIRECTIONS = 6  # principal directions of the state
+MOST = 16  # eigenvalues beside the constant
+PATIENCE = 4  # more eigenvalues that do not lower the BIC before it stops
+WINDOW = 240  # numbers in a row of the Hankel matrix
+ENERGY = 1e-9  # directions with less than this share of the variance are left out
+STILL = 0.02  # a real exponential that changes by less than this over the run is the constant
+DOUBTED = 4.0  # standard errors that the growths of two halves may differ by
+SHARE = 0.7  # of each trajectory is fitted when the rest is to be foretold
+
+
+@dataclass(frozen=True)
+class Exponentials:
+    """log lambda = growth + i angle for each; `paired` stands for its conjugate too, `flipped` is negative."""
+
+    growth: Array
+    angle: Array
+    paired: NDArray[np.bool_]
+    flipped: NDArray[np.bool_]
+    error: Array  # standard error of `growth`
+    drift: Array  # by how much `growth` differs between the halves of the runs, beyond its errors there
+    amplitude: Array  # root mean square of each term over the data, in units of the data's
+    rest: Array  # (runs, directions): u
+    rest_error: float  # root mean square standard error of u
+    noise: float  # root mean square of what is left over, in units of the data's
+    foretold: float  # the same on samples that were not fitted, in units of what the fit left over; at best about 1
+    explained: float  # share of the variance of those samples that was foretold
+    length: int  # samples of the longest trajectory
+    scale: float  # by which the data were divided
+
+    @property
+    def eigenvalues(self) -> NDArray[Any]:
+        """One of each conjugate pair, a step of the data each."""
+        return np.exp(self.growth + 1j * self.angle) * np.where(self.flipped, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The parameters alone: growth, angle (zero unless paired), and which are pairs and which are negative."""
+
+    growth: Array
+    angle: Array
+    paired: NDArray[np.bool_]
+    flipped: NDArray[np.bool_]
+
+    @property
+    def vector(self) -> Array:
+        return np.r_[self.growth, self.angle[self.paired]]
+
+    def moved(self, vector: Array) -> Terms:
+        k = self.growth.size
+        angle = np.zeros(k)
+        angle[self.paired] = vector[k:]
+        return replace(self, growth=vector[:k], angle=angle)
+
+    def columns(self, m: int) -> tuple[Array, list[tuple[int, int]]]:
+        """(m, 1 + ...): the constant, then one column for a real term and two for a pair; where each term's are."""
+        l = np.arange(m)
+        out, where = [np.ones(m)], []
+        for g, a, pair, flip in zip(self.growth, self.angle, self.paired, self.flipped, strict=True):
+            size = np.exp(np.clip(g * (l - (m - 1 if g > 0 else 0)), -700, 0))  # at most one, growing or not
+            where.append((len(out), 2 if pair else 1))
+            if pair:
+                out += [size * np.cos(a * l), size * np.sin(a * l)]
+            else:
+                out.append(size * (-1.0) ** l if flip else size)
+        return np.column_stack(out), where
+
+
+def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
+    """The best fit, None where nothing moves or too few samples are there to tell."""
+    prepared = _prepared(trajectories)
+    if prepared is None:
+        return None
+    runs, scale, stride = prepared
+    total, longest = sum(z.size for z in runs), max(len(z) for z in runs)
+    best, lowest, tried = None, np.inf, 0
+    V = _singular_vectors(runs)
+    for order in range(1, min(MOST, V.shape[1]) + 1):
+        start = _shift_invariant(V, order, runs[0].shape[1], longest)
+        if start is None:
+            continue
+        unknowns = start.vector.size + len(runs) * runs[0].shape[1] * (1 + int(np.sum(1 + start.paired)))
+        if total < 3 * unknowns:
+            break
+        terms, left = _refined(runs, start)
+        criterion = total * np.log(max(left, 1e-26 * total) / total) + unknowns * np.log(total)
+        tried += 1
+        if criterion < lowest - 1e-9:
+            best, lowest, tried = (terms, left, unknowns), criterion, 0
+        if tried >= PATIENCE:
+            break
+    return None if best is None else _described(runs, *best, scale, stride)
+
+
+def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, int] | None:
+    """(principal directions of the thinned runs in units of their root mean square, that unit, the thinning)."""
+    runs = sorted((np.asarray(z, float) for z in trajectories), key=len, reverse=True)[:MOST_RUNS]
+    largest = max(float(np.abs(z).max()) for z in runs)
+    stride = -(-len(runs[0]) // MOST_SAMPLES)
+    runs = [z[::stride] / largest for z in runs if len(z) >= 4 * stride] if largest > 0 else []
+    if not runs:
+        return None
+    stacked = np.concatenate(runs)
+    moving = np.concatenate([z - z[0] for z in runs])
+    if not np.any(np.abs(moving) > 1e-14):
+        return None
+    mean = stacked.mean(axis=0)
+    spread = stacked - mean
+    size = np.sqrt(np.mean(np.sum(spread**2, axis=1)))
+    _, s, Vt = np.linalg.svd(spread, full_matrices=False) if spread.shape[1] > 1 else (0, np.ones(1), np.eye(1))
+    keep = min(MOST_DIRECTIONS, int(np.sum(s**2 > ENERGY * np.sum(s**2))))
+    return [z @ Vt[:keep].T / size for z in runs], largest * float(size), stride
+
+
+def _singular_vectors(runs: list[Array]) -> Array:
+    """Right singular vectors of the Hankel matrix, strongest first."""
+    d, longest = runs[0].shape[1], max(len(z) for z in runs)
+    q = max(2, min(WINDOW // d, longest // 3))
+    rows = [np.lib.stride_tricks.sliding_window_view(z, (q, d)).reshape(-1, q * d) for z in runs if len(z) >= q]
+    H = np.concatenate(rows)
+    return np.linalg.svd(H, full_matrices=False)[2].T
+
+
+def _shift_invariant(V: Array, order: int, d: int, length: int) -> Terms | None:
+    """The exponentials of the leading `order` vectors; None where a conjugate pair is cut in two."""
+    U = V[:, :order]
+    if U.shape[0] - d < order:
+        return None
+    w = np.linalg.eigvals(np.linalg.lstsq(U[:-d], U[d:], rcond=None)[0])
+    w = w[np.abs(w) > 1e-3]
+    upper, real = w[w.imag > 1e-9], w[np.abs(w.imag) <= 1e-9].real
+    if np.sum(w.imag < -1e-9) != upper.size:
+        return None
+    real = real[(real < 0) | (np.abs(np.log(np.abs(real))) * length > STILL)]
+    every = np.r_[upper, real]
+    if not every.size:
+        return None
+    growth = np.clip(np.log(np.abs(every)), -5, 20.0 / length + 0.5)
+    paired = np.r_[np.ones(upper.size, bool), np.zeros(real.size, bool)]
+    return Terms(growth, np.where(paired, np.angle(every), 0.0), paired, ~paired & (every.real < 0))
+
+
+def _residual(runs: list[Array], terms: Terms) -> tuple[Array, Array, list[Array]]:
+    """(what is left over, its derivative by the parameters (Kaufman's), amplitudes of each run)."""
+    k, pairs = terms.growth.size, np.flatnonzero(terms.paired)
+    left, slope, amplitudes = [], [], []
+    for z in runs:
+        Phi, where = terms.columns(len(z))
+        Q, R = np.linalg.qr(Phi)
+        B = np.linalg.lstsq(R, Q.T @ z, rcond=1e-12)[0]
+        left.append((z - Phi @ B).ravel())
+        amplitudes.append(B)
+        l = np.arange(len(z))[:, None]
+        J = np.zeros((z.size, k + pairs.size))
+        for j, (c, width) in enumerate(where):
+            change = l * (Phi[:, c : c + width] @ B[c : c + width])
+            J[:, j] = -(change - Q @ (Q.T @ change)).ravel()
+        for i, j in enumerate(pairs):
+            c = where[j][0]
+            change = l * (Phi[:, c : c + 1] @ B[c + 1 : c + 2] - Phi[:, c + 1 : c + 2] @ B[c : c + 1])
+            J[:, k + i] = -(change - Q @ (Q.T @ change)).ravel()
+        slope.append(J)
+    return np.concatenate(left), np.concatenate(slope), amplitudes
+
+
+def _refined(runs: list[Array], start: Terms) -> tuple[Terms, float]:
+    """(terms of least squares, their sum of squares)."""
+    cache: dict[bytes, tuple[Array, Array]] = {}
+
+    def both(vector: Array) -> tuple[Array, Array]:
+        key = vector.tobytes()
+        if key not in cache:
+            cache.clear()
+            cache[key] = _residual(runs, start.moved(vector))[:2]
+        return cache[key]
+
+    found = least_squares(
+        lambda v: both(v)[0], start.vector, jac=lambda v: both(v)[1], x_scale="jac", max_nfev=30, xtol=1e-12, ftol=1e-10
+    )
+    return start.moved(found.x), float(2 * found.cost)
+
+
+def _described(runs: list[Array], terms: Terms, left: float, unknowns: int, scale: float, stride: int) -> Exponentials:
+    variance, widened, errors, B = _uncertainty(runs, terms, unknowns)
+    shares, rests, rest_errors = [], [], []
+    for z, b in zip(runs, B, strict=True):
+        Phi, where = terms.columns(len(z))
+        shares.append([np.sum((Phi[:, c : c + w] @ b[c : c + w]) ** 2) for c, w in where])
+        rests.append(b[0])
+        rest_errors.append(widened * np.linalg.pinv(Phi.T @ Phi)[0, 0])
+    foretold, explained = _foretold(runs, terms, variance)
+    errors = errors * max(1.0, foretold)  # where samples not fitted are further off, what is left over is no noise
+    total = sum(z.size for z in runs)
+    return Exponentials(
+        terms.growth / stride, terms.angle / stride, terms.paired, terms.flipped, errors / stride,
+        _drift(runs, terms) / stride, np.sqrt(np.sum(shares, axis=0) / total), np.array(rests),
+        float(np.sqrt(np.mean(rest_errors))), float(np.sqrt(variance)), foretold, explained,
+        max(len(z) for z in runs) * stride, scale,
+    )  # fmt: skip
+
+
+def _uncertainty(runs: list[Array], terms: Terms, unknowns: int) -> tuple[float, float, Array, list[Array]]:
+    """(variance of what is left over, the same widened for its colour, errors of the growths, amplitudes)."""
+    r, J, B = _residual(runs, terms)
+    left = float(r @ r)
+    variance = left / max(r.size - unknowns, 1)
+    lagged, at = 0.0, 0
+    for z in runs:
+        part = r[at : at + z.size].reshape(z.shape)
+        lagged, at = lagged + float(np.sum(part[1:] * part[:-1])), at + z.size
+    colour = float(np.clip(lagged / left if left > 0 else 0.0, 0.0, 0.99))
+    widened = variance * (1 + colour) / (1 - colour)
+    size = np.maximum(np.linalg.norm(J, axis=0), 1e-150)
+    covariance = widened * np.linalg.pinv((J / size).T @ (J / size)) / np.outer(size, size)
+    return variance, widened, np.sqrt(np.abs(np.diag(covariance))[: terms.growth.size]), B
+
+
+def _drift(runs: list[Array], terms: Terms) -> Array:
+    """By how much the growths in the two halves of the runs differ beyond their errors: zero for true exponentials."""
+    found = []
+    for half in ([z[: len(z) // 2] for z in runs], [z[len(z) // 2 :] for z in runs]):
+        if min(len(z) for z in half) < 4:
+            return np.full(terms.growth.size, np.inf)
+        unknowns = terms.vector.size + len(half) * half[0].shape[1] * (1 + int(np.sum(1 + terms.paired)))
+        own, _ = _refined(half, terms)
+        found.append((own.growth, _uncertainty(half, own, unknowns)[2]))
+    (first, e1), (second, e2) = found
+    return np.maximum(np.abs(first - second) - DOUBTED * np.hypot(e1, e2), 0.0)
+
+
+def _foretold(runs: list[Array], terms: Terms, variance: float) -> tuple[float, float]:
+    """How well a fit to the first part of each run foretells the rest of it."""
+    cut = [max(4, int(SHARE * len(z))) for z in runs]
+    early = [z[:c] for z, c in zip(runs, cut, strict=True)]
+    terms, _ = _refined(early, terms)
+    amplitudes = _residual(early, terms)[2]
+    wrong, seen, count = 0.0, 0.0, 0
+    for z, c, B in zip(runs, cut, amplitudes, strict=True):
+        late = z[c:]
+        if not len(late):
+            continue
+        Phi = _continued(terms, c, len(z))
+        wrong += float(np.sum((late - Phi @ B) ** 2))
+        seen += float(np.sum((late - z.mean(axis=0)) ** 2))
+        count += late.size
+    left = float(np.sqrt(wrong / max(count, 1)))
+    return left / max(float(np.sqrt(variance)), 1e-13), 1.0 - wrong / seen if seen > 1e-300 else 0.0
+
+
+def _continued(terms: Terms, fitted: int, m: int) -> Array:
+    """The columns of the first `fitted` samples, in their units, on samples `fitted` to m."""
+    l = np.arange(fitted, m)
+    out = [np.ones(l.size)]
+    for g, a, pair, flip in zip(terms.growth, terms.angle, terms.paired, terms.flipped, strict=True):
+        size = np.exp(np.clip(g * (l - (fitted - 1 if g > 0 else 0)), -700, 50))
+        out += [size * np.cos(a * l), size * np.sin(a * l)] if pair else [size * (-1.0) ** l if flip else size]
+    return np.column_stack(out)
