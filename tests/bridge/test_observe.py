@@ -52,6 +52,28 @@ def test_a_super_stable_and_a_bursting_cell():
     assert observe(lambda z, x: z**3 + 10 + x**2, inputs(2, 2)).case == "divergent"
 
 
+SLOW = {
+    "square root": lambda z, x: z + 1 / (1 + z.abs()),
+    "logarithm": lambda z, x: z + torch.exp(-z.abs()),
+    "cube root": lambda z, x: z + 1 / (1 + z.abs()) ** 2,
+    "two of them": lambda z, x: z + 1 / (1 + z.abs().sum(-1, keepdim=True)) * torch.tensor([1.0, -0.3]),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+@pytest.mark.parametrize("steps", [120, 500])
+def test_what_grows_ever_more_slowly_is_not_settled(name, steps):
+    seen = observe(SLOW[name], torch.zeros(1, 2 if name.startswith("two") else 1), steps=steps)
+    assert not set(seen.cases) & {"fixed-point", "origin", "invariant-set"}
+
+
+@pytest.mark.parametrize("rates", [(0.97, 0.9), (0.995, 0.8), (0.999, 0.5), (0.95, -0.95)])
+def test_slow_exponentials_are_still_settled(rates):
+    """Nothing slackens there, though it takes long, and a fast one is over before."""
+    W = torch.diag(torch.tensor(rates, dtype=torch.float64))
+    assert observe(lambda z, x: z @ W + x, inputs(2, 2)).cases == ("fixed-point",) * 2
+
+
 def test_chaos_is_not_called_settled():
     cell = Affine(10, 3, 1.8, torch.tanh, seed=1)
     seen = observe(cell, 0.1 * inputs(4, 3))

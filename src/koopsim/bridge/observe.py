@@ -7,6 +7,7 @@ g(z, x) = f(z, x) - z, the observable that a solver drives to zero: g(z_{l+1}) =
 and without z*, so that the verdict on A is one on what is left to settle,
 
     origin           the increments die out              the state settles: fixed-point, origin if at zero
+                     (at a rate that does not slacken)
     invariant-set    they keep turning                   the state keeps moving in a bounded set
     divergent        they grow, or stay (eigenvalue 1)   the state grows, or drifts off
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,9 @@ BLOWN_UP = 1e30
 AT_ONCE = 2**16  # numbers of state iterated together: small cells many inputs at a time, large ones one by one
 TRANSIENT = (0.25, 0.5, 0.75)  # shares of each trajectory that are skipped
 MOST = 24  # directions of the increments with their delays
+DONE = 1e-6  # increments that have shrunk to this share are done shrinking
+SLACK = 0.85  # the rate at which they shrink in the last quarter, beside that in the quarter before: 1 / l has 0.71
+SLACKENS = "The increments die out ever more slowly, as powers of 1 / l do: their sum may grow without bound."
 SMALLEST = 0.1  # directions below this share of the largest are left to the misfit
 
 
@@ -184,8 +188,23 @@ def judge(states: Array, dims: int = 8, delays: int = 4) -> tuple[str, Verdict]:
         return "divergent", verdict
     if verdict.case == "invariant-set":
         return "invariant-set", verdict
+    if any(slackening(g) for g in live):  # 1 / l and its like: the eigenvalue that was fitted is not one
+        return "undecided", replace(verdict.withheld(), reasons=(*verdict.reasons, SLACKENS))
     largest = np.linalg.norm(states[:, -1], axis=1).max()
     return ("origin" if largest <= TOLERANCE * np.linalg.norm(states, axis=2).max() else "fixed-point"), verdict
+
+
+def slackening(increments: Array) -> bool:
+    """Whether the increments of one trajectory die out ever more slowly, as powers of 1 / l do and no exponential does.
+
+    Their sum may then grow without bound (z' = z + 1 / (1 + |z|) goes like sqrt(2 l)), however small they are.
+    """
+    size = np.linalg.norm(increments, axis=1)
+    if len(size) < 16 or size[-len(size) // 8 :].max() < DONE * size.max():
+        return False
+    half, quarter = np.array_split(np.log(size[len(size) // 2 :]), 2)
+    rates = [np.polyfit(np.arange(len(part)), part, 1)[0] for part in (half, quarter)]
+    return rates[0] < 0 and rates[1] > SLACK * rates[0]
 
 
 def _end(z: Array) -> int:

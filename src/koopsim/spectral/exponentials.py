@@ -32,6 +32,7 @@ WINDOW = 240  # numbers in a row of the Hankel matrix
 ENERGY = 1e-9  # directions with less than this share of the variance are left out
 STILL = 0.02  # a real exponential that changes by less than this over the run is the constant
 DOUBTED = 4.0  # standard errors that the growths of two halves may differ by
+ROUNDING = 1e-13  # no growth is known better
 SHARE = 0.7  # of each trajectory is fitted when the rest is to be foretold
 
 
@@ -133,9 +134,9 @@ def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, int] | Non
         return None
     mean = stacked.mean(axis=0)
     spread = stacked - mean
-    size = np.sqrt(np.mean(np.sum(spread**2, axis=1)))
-    _, s, Vt = np.linalg.svd(spread, full_matrices=False) if spread.shape[1] > 1 else (0, np.ones(1), np.eye(1))
+    s, Vt = np.linalg.svd(spread, full_matrices=False)[1:]
     keep = min(MOST_DIRECTIONS, int(np.sum(s**2 > ENERGY * np.sum(s**2))))
+    size = np.sqrt(np.sum(s[:keep] ** 2) / (len(spread) * keep))
     return [z @ Vt[:keep].T / size for z in runs], largest * float(size), stride
 
 
@@ -201,8 +202,9 @@ def _refined(runs: list[Array], start: Terms) -> tuple[Terms, float]:
             cache[key] = _residual(runs, start.moved(vector))[:2]
         return cache[key]
 
+    slope: Any = lambda v: both(v)[1]  # noqa: E731
     found = least_squares(
-        lambda v: both(v)[0], start.vector, jac=lambda v: both(v)[1], x_scale="jac", max_nfev=30, xtol=1e-12, ftol=1e-10
+        lambda v: both(v)[0], start.vector, jac=slope, x_scale="jac", max_nfev=30, xtol=1e-12, ftol=1e-10
     )
     return start.moved(found.x), float(2 * found.cost)
 
@@ -216,7 +218,9 @@ def _described(runs: list[Array], terms: Terms, left: float, unknowns: int, scal
         rests.append(b[0])
         rest_errors.append(widened * np.linalg.pinv(Phi.T @ Phi)[0, 0])
     foretold, explained = _foretold(runs, terms, variance)
-    errors = errors * max(1.0, foretold)  # where samples not fitted are further off, what is left over is no noise
+    errors = np.maximum(errors, ROUNDING) * max(
+        1.0, foretold
+    )  # where samples not fitted are further off, what is left over is no noise
     total = sum(z.size for z in runs)
     return Exponentials(
         terms.growth / stride, terms.angle / stride, terms.paired, terms.flipped, errors / stride,
@@ -243,14 +247,18 @@ def _uncertainty(runs: list[Array], terms: Terms, unknowns: int) -> tuple[float,
 
 
 def _drift(runs: list[Array], terms: Terms) -> Array:
-    """By how much the growths in the two halves of the runs differ beyond their errors: zero for true exponentials."""
+    """By how much the growths in the two halves of the runs differ beyond their errors: zero for true exponentials.
+
+    A step of Newton's method from the common fit is enough to see it, and is not lost where a half is noise alone.
+    """
     found = []
     for half in ([z[: len(z) // 2] for z in runs], [z[len(z) // 2 :] for z in runs]):
         if min(len(z) for z in half) < 4:
             return np.full(terms.growth.size, np.inf)
         unknowns = terms.vector.size + len(half) * half[0].shape[1] * (1 + int(np.sum(1 + terms.paired)))
-        own, _ = _refined(half, terms)
-        found.append((own.growth, _uncertainty(half, own, unknowns)[2]))
+        r, J, _ = _residual(half, terms)
+        step = -np.linalg.lstsq(J, r, rcond=1e-10)[0]
+        found.append((step[: terms.growth.size], _uncertainty(half, terms, unknowns)[2]))
     (first, e1), (second, e2) = found
     return np.maximum(np.abs(first - second) - DOUBTED * np.hypot(e1, e2), 0.0)
 

@@ -166,7 +166,7 @@ def _state_missing(model: EDMD, basis: Array, kept: Kept | None) -> float:
 
 def of_runs(runs: list[Array], otherwise: Verdict) -> Verdict:
     """The verdict on whole trajectories; `otherwise` where they do not decide, unless they speak against it."""
-    real = [np.hstack([z.real, z.imag]) if np.iscomplexobj(z) else z for z in runs]
+    real = [np.hstack([np.real(z), np.imag(z)]) if np.iscomplexobj(z) else z for z in runs]
     windows = [real, [z[len(z) // 2 :] for z in real]]  # the second is past what a limit cycle is approached in
     notes: list[str] = []
     contradicted = True  # no matrix that says otherwise is believed of runs that cannot be foretold
@@ -208,7 +208,7 @@ def decide(e: Exponentials) -> tuple[Case, list[str]]:
     on = (low <= 0) & (high >= 0)
     steady = np.maximum(np.abs(low), np.abs(high)) * e.length <= STEADY
     lines = [
-        f"{'A pair' if p else 'A term'} with |lambda| = {np.exp(g):.6g}, between {np.exp(a):.6g} and {np.exp(b):.6g}"
+        f"{'A pair' if p else 'A term'} with log |lambda| = {g:.3g}, between {a:.3g} and {b:.3g}"
         + (f", {w / (2 * np.pi):.4g} turns a step" if p else "") + "."
         for g, a, b, w, p in zip(e.growth, low, high, e.angle, e.paired, strict=True)
     ]  # fmt: skip
@@ -240,7 +240,7 @@ def _spoken(case: Case, e: Exponentials, why: list[str], fitted: Verdict) -> Ver
         r = 1.0 if circle and case == "invariant-set" else np.exp(g)
         c, s = r * np.cos(angle), r * np.sin(angle)
         blocks.append(np.array([[c, -s], [s, c]]) if pair else np.array([[-r if flip else r]]))
-    verdict = analyze(block_diag(*blocks), constant=0)
+    verdict = analyze(np.asarray(block_diag(*blocks)), constant=0)
     head = (
         f"{len(blocks) - 1} exponentials and a constant leave {e.noise:.1%} of the runs over, and foretell samples "
         f"they were not fitted to {e.foretold:.1f} times as badly. Each statement has a confidence of {CONFIDENCE:.3%}."
