@@ -117,7 +117,7 @@ def held_out_misfit(model: EDMD, basis: Array, kept: Kept | None) -> float:
     if kept is None:  # a stream: what leaving one pair out does on average
         return s.misfit(basis, basis.conj().T @ s.core @ basis) * sqrt((m + r) / (m - r))
     X, Y = kept.now @ s.down, kept.after @ s.down
-    G, C = s.now.conj().T @ s.now, s.now.conj().T @ s.after
+    G, C = m * (s.now.conj().T @ s.now), m * (s.now.conj().T @ s.after)
     wrong = size = 0.0
     for rows in np.array_split(np.arange(len(X)), min(FOLDS, len(X))):
         x, y = X[rows], Y[rows]
