@@ -4,6 +4,7 @@
     koopsim.SIM(lift=..., ...)              your own
     koopsim.load("cifar10/sim-single")      a trained one of the zoo, of a run directory, of a file
     koopsim.train("digits/sim-single")      what `koopsim train` does; so fit, search and reproduce
+    koopsim.deploy(model, shapes)           for answering: fused, captured, any batch, any thread
     koopsim.spectral.analyze(A)             does it settle, oscillate or blow up?
 
 Names are imported when they are first used, so that `import koopsim` costs nothing.
@@ -22,6 +23,7 @@ _WHERE = {
     "train": "koopsim.training",
     "SIM": "koopsim.nn",
     "count_parameters": "koopsim.nn",
+    "deploy": "koopsim.deployment",
     "load": "koopsim.zoo",
     "KoopsimError": "koopsim.errors",
     "load_plugin": "koopsim.registry",
@@ -29,11 +31,12 @@ _WHERE = {
 _ROOMS = ("bridge", "config", "datasets", "engine", "implicit", "nn", "presets", "report", "spectral", "tasks", "zoo")
 
 __all__ = [
-    "SIM", "KoopsimError", "__version__", "build", "count_parameters", "fit", "load", "load_plugin", "reproduce",
+    "SIM", "KoopsimError", "__version__", "build", "count_parameters", "deploy", "fit", "load", "load_plugin", "reproduce",
     "search", "train", *_ROOMS,
 ]  # fmt: skip  # pyright: ignore
 
 if TYPE_CHECKING:
+    from koopsim.deployment import deploy
     from koopsim.errors import KoopsimError
     from koopsim.fitting import fit
     from koopsim.models import build

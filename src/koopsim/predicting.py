@@ -1,8 +1,8 @@
 """What a trained classifier says of pictures: a name and a probability for each, and those of all classes.
 
-    p = softmax(model(x)),   x = bytes * scale + shift        as the run that trained it wrote down (datasets/inputs.py)
+p = softmax(model(x)),   x = bytes * scale + shift        as the run that trained it wrote down (datasets/inputs.py)
 
-    koopsim.load("runs/flowers").predict(["a.png", "b.jpg"]).csv()          koopsim predict runs/flowers a.png b.jpg
+koopsim.load("runs/flowers").predict(["a.png", "b.jpg"]).csv()          koopsim predict runs/flowers a.png b.jpg
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import koopsim
+from koopsim.config import DEQConfig, MonDEQConfig
 from koopsim.export import example
 from koopsim.presets import PRESETS
 
@@ -66,11 +67,19 @@ def exact(monkeypatch):
     torch._dynamo.reset()
 
 
+def inputs(config: object, batch: int) -> Tensor:
+    if isinstance(config, DEQConfig):
+        return torch.randint(0, 10, (batch, 60))
+    if isinstance(config, MonDEQConfig):
+        return torch.randn(batch, *config.image)
+    return example(config, batch=batch, length=520)[0]  # pyright: ignore[reportArgumentType]
+
+
 def compare(model: nn.Module, config: object, mode: str, training: bool, batches: tuple[int, ...], size: float) -> None:
     twin = copy.deepcopy(model)
     compiled = torch.compile(model, mode=mode)
     for batch in batches:
-        x = example(config, batch=batch, length=520)[0].cuda()  # pyright: ignore[reportArgumentType]
+        x = inputs(config, batch).cuda()
         kinds = {"plain": x, **(layouts(x) if batch == 20 else {})}
         for name, kind in kinds.items():
             assert_same(run(compiled, kind, training), run(twin, kind, training), size, f"batch {batch}, {name}")

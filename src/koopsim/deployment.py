@@ -1,0 +1,115 @@
+"""A trained model for answering: fused, captured, for any batch, from any thread.
+
+    answer = koopsim.deploy(model, [(1, 3, 32, 32), (256, 3, 32, 32)])
+    y = answer(x)                                             x (B, 3, 32, 32), any B
+
+On CUDA the fused map (nn/fuse.py) is captured once for each shape, so that an answer costs a copy, a replay and a copy,
+and the host no longer counts: at batch 1 that is most of the time. A batch in between is filled up to the next captured
+one, a larger one is cut. What a graph reads and writes is its own: callers take turns at it, each on its own stream,
+and get a tensor that nobody else will write to. On a CPU there is nothing to capture; the map is fused all the same. A
+model that is no SIM may ask its own tensors how to go on, as a solver does, and is answered by as it is.
+"""
+
+import copy
+import threading
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from koopsim.errors import KoopsimError
+from koopsim.nn.fuse import fuse
+from koopsim.nn.sim import SIM
+
+ALIGNED = 8  # channels: what tensor cores take at a time
+
+
+def deploy(
+    model: nn.Module,
+    shapes: Sequence[Sequence[int]],
+    device: torch.device | str | None = None,
+    autocast: torch.dtype | None = None,
+) -> "Deployed":
+    """The model's map in eval mode, ready for inputs of these shapes (batch first) and of every other batch size.
+
+    device     where to answer; where the model is, unless told
+    autocast   torch.bfloat16 for tensor cores' shorter products; the model stays as it is
+    """
+    sizes = {tuple(int(n) for n in shape) for shape in shapes}
+    if not sizes or any(not shape or min(shape) < 1 for shape in sizes) or len({shape[1:] for shape in sizes}) > 1:
+        raise KoopsimError(
+            f"The shapes to deploy for are {[tuple(s) for s in shapes]}; expected one or more, batch first, that "
+            "differ in the batch alone."
+        )
+    first = next(model.parameters(), torch.empty(0))
+    place = torch.device(device) if device is not None else first.device
+    if isinstance(model, SIM):
+        return Deployed(fuse(model, ALIGNED if place.type == "cuda" else 1).to(place), sorted(sizes), place, autocast)
+    plain = copy.deepcopy(model).eval().requires_grad_(False).to(place)
+    return Deployed(plain, sorted(sizes), place, autocast, capture=False)
+
+
+class Deployed:
+    """What `deploy` gives: a function of tensors."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        shapes: list[tuple[int, ...]],
+        device: torch.device,
+        autocast: torch.dtype | None,
+        capture: bool = True,
+    ):
+        self.model, self.device, self.autocast, self.trailing = model, device, autocast, shapes[0][1:]
+        self.graphs = [Graph(self, shape) for shape in shapes] if device.type == "cuda" and capture else []
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """(B, ...) -> (B, ...), on the device it was deployed to."""
+        if tuple(x.shape[1:]) != self.trailing or not len(x):
+            raise KoopsimError(
+                f"An input has the shape {tuple(x.shape)}; this model was deployed for (batch, "
+                f"{', '.join(str(n) for n in self.trailing)})."
+            )
+        if not self.graphs:
+            return self.plainly(x.to(self.device))
+        graph = next((g for g in self.graphs if g.batch >= len(x)), self.graphs[-1])
+        parts = [graph(part) for part in x.split(graph.batch)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def plainly(self, x: Tensor) -> Tensor:
+        """The fused map, without a graph."""
+        with (
+            torch.no_grad(),
+            torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None),
+        ):
+            return self.model(x)
+
+
+class Graph:
+    """The map captured for one shape, with its own input and output."""
+
+    def __init__(self, deployed: Deployed, shape: tuple[int, ...]):
+        self.batch, self.turn = shape[0], threading.Lock()
+        with torch.cuda.device(deployed.device):
+            self.x = torch.zeros(shape, device=deployed.device)
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):  # kernels are compiled, libraries choose theirs
+                    deployed.plainly(self.x)
+            torch.cuda.current_stream().wait_stream(side)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.y = deployed.plainly(self.x)
+            self.free = torch.cuda.Event()  # the last caller has taken its answer
+            self.free.record()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        with torch.cuda.device(self.x.device), self.turn:
+            torch.cuda.current_stream().wait_event(self.free)
+            self.x[: len(x)].copy_(x, non_blocking=True)
+            self.graph.replay()
+            y = self.y[: len(x)].clone()
+            self.free.record()
+        return cast(Tensor, y)
