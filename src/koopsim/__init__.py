@@ -31,8 +31,8 @@ _WHERE = {
 _ROOMS = ("bridge", "config", "datasets", "engine", "implicit", "nn", "presets", "report", "spectral", "tasks", "zoo")
 
 __all__ = [
-    "SIM", "KoopsimError", "__version__", "build", "count_parameters", "deploy", "fit", "load", "load_plugin", "reproduce",
-    "search", "train", *_ROOMS,
+    "SIM", "KoopsimError", "__version__", "build", "count_parameters", "deploy", "fit", "load", "load_plugin",
+    "reproduce", "search", "train", *_ROOMS,
 ]  # fmt: skip  # pyright: ignore
 
 if TYPE_CHECKING:
