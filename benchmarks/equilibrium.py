@@ -1,0 +1,182 @@
+"""What a DEQ's gradients are worth and what they cost: errors in float64, memory against steps, inference beside a SIM.
+
+python benchmarks/equilibrium.py gradients [--out results/deq-gradients.json]          30 s on a core
+python benchmarks/equilibrium.py memory [--device cuda] [--out results/deq-memory.json]
+python benchmarks/equilibrium.py inference --device cuda [--out results/h200/mdeq-inference.json]
+"""
+
+import argparse
+import time
+import warnings
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from verbs import write
+
+import koopsim
+from koopsim.bench.timing import measure
+from koopsim.implicit import DEQ, SOLVERS, Reversible
+
+STEP = 1e-4  # of the difference quotients, fourth order
+
+
+class TwoScales(nn.Module):
+    """A fine state (B, 12) and a coarse one (B, 5) that hear of each other."""
+
+    def __init__(self, rate: float = 0.8):
+        super().__init__()
+        W = torch.randn(17, 17, dtype=torch.float64)
+        self.W = nn.Parameter(rate * W / torch.linalg.matrix_norm(W, ord=2))
+
+    def initial(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.new_zeros(len(x), 12), x.new_zeros(len(x), 5)
+
+    def forward(self, z: tuple[Tensor, Tensor], x: Tensor) -> tuple[Tensor, ...]:
+        return torch.tanh(torch.cat(z, dim=1) @ self.W.T + x).split([12, 5], dim=1)
+
+
+class OneState(TwoScales):
+    """The same numbers in one tensor."""
+
+    def initial(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.tanh(z @ self.W.T + x)
+
+
+def loss_of(deq: DEQ, x: Tensor) -> Tensor:
+    z, _ = deq(x)
+    return sum((part.sin().sum() for part in (z if isinstance(z, tuple) else (z,))), start=torch.zeros(()).double())
+
+
+@torch.no_grad()
+def difference(deq: DEQ, x: Tensor, W: Tensor, direction: Tensor) -> float:
+    """The directional derivative in W by a central difference of fourth order."""
+    kept, values = W.clone(), {}
+    for k in (-2, -1, 1, 2):
+        W.copy_(kept + k * STEP * direction)
+        values[k] = float(loss_of(deq, x))
+    W.copy_(kept)
+    return (8 * (values[1] - values[-1]) - (values[2] - values[-2])) / (12 * STEP)
+
+
+def gradients() -> dict:
+    """Of every solver on one tensor and on a tuple, the implicit gradient; of the reversible iteration, its own."""
+    rows = []
+    for state, cell in (("tensor", OneState), ("tuple", TwoScales)):
+        for name in (*SOLVERS, "reversible"):
+            torch.manual_seed(0)
+            own, x = cell(), torch.randn(4, 17, dtype=torch.float64)
+            if name == "reversible":
+                deq = DEQ(own, max_steps=12, tol=1e-30, gradient=Reversible(0.5))
+            else:
+                deq = DEQ(own, name, 400, 1e-14)
+            (got,) = torch.autograd.grad(loss_of(deq, x), own.W)
+            direction = torch.randn_like(own.W)
+            direction /= direction.norm()
+            want = difference(deq, x, own.W, direction)
+            error = abs(float((got * direction).sum()) - want) / abs(want)
+            row = {"state": state, "solver": name, "relative_error_to_finite_difference": error}
+            if name == "reversible":
+                exact = unrolled_gradient(own, x, 0.5, 12)
+                row["relative_error_to_unrolled"] = float((got - exact).abs().max() / exact.abs().max())
+            rows.append(row)
+    return {"rows": rows, "worst_finite_difference": max(r["relative_error_to_finite_difference"] for r in rows)}
+
+
+def unrolled_gradient(cell: TwoScales, x: Tensor, b: float, steps: int) -> Tensor:
+    """Autograd through the reversible iteration in the open."""
+    joined = OneState()
+    joined.W = cell.W
+    y = z = torch.zeros_like(x)
+    for _ in range(steps):
+        y = (1 - b) * y + b * joined(z, x)
+        z = (1 - b) * z + b * joined(y, x)
+    return torch.autograd.grad(z.sin().sum(), cell.W)[0]
+
+
+def memory(device: torch.device) -> dict:
+    """The most memory of a forward and backward pass, 10 against 100 solver steps."""
+    rows = []
+    for gradient in ("implicit", "reversible", "jacobian-free", "neumann", "unrolled"):
+        peaks = {steps: peak(gradient, steps, device) for steps in (10, 100)}
+        rows.append({"gradient": gradient, "bytes": peaks, "ratio": peaks[100] / peaks[10]})
+    return {"rows": rows, "what": "peak bytes above the model and its data, batch 256, width 512, Anderson"}
+
+
+def peak(gradient: str, steps: int, device: torch.device) -> int:
+    torch.manual_seed(0)
+    layer = nn.Linear(512, 512).to(device)
+    nn.init.orthogonal_(layer.weight, 0.9)
+    cell, x = (lambda z, x: torch.tanh(layer(z) + x)), torch.randn(256, 512, device=device)
+
+    def step() -> None:
+        if gradient == "unrolled":
+            z = torch.zeros_like(x)
+            for _ in range(steps):
+                z = cell(z, x)
+        else:
+            how = Reversible(0.03) if gradient == "reversible" else gradient
+            z, _ = DEQ(cell, "anderson", steps, 1e-30, how)(x)
+        z.sum().backward()
+        layer.zero_grad()
+
+    step()
+    return measured_peak(step, device)
+
+
+def measured_peak(step, device: torch.device) -> int:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        step()
+    total = most = 0
+    for event in sorted(seen.profiler.kineto_results.events(), key=lambda event: event.start_ns()):
+        if event.name() == "[memory]":
+            total += event.nbytes()
+            most = max(most, total)
+    return most
+
+
+def inference(device: torch.device) -> dict:
+    """Milliseconds a batch, untrained weights' sizes aside: the multiscale DEQ beside SIM and monDEQ of its size."""
+    names, rows = ("cifar10/sim-single", "cifar10/mondeq-single", "cifar10/mondeq-multi", "cifar10/mdeq"), []
+    for batch in (1, 4096):
+        x, makers = torch.randn(batch, 3, 32, 32, device=device), {}
+        for name in names:
+            model = koopsim.build(name).to(device).eval()
+
+            def make(model=model, x=x):
+                def work() -> None:
+                    with torch.inference_mode():
+                        model(x)
+
+                return work
+
+            makers[name] = make
+        for name, timing in measure(makers, device, 5).items():
+            rows.append({"model": name, "batch": batch, "milliseconds": 1e3 * timing.seconds})
+    return {"rows": rows, "weights": "as initialised"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("gradients", "memory", "inference"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    began, device = time.monotonic(), torch.device(arguments.device)
+    found = {"gradients": gradients, "memory": lambda: memory(device), "inference": lambda: inference(device)}
+    figures = found[arguments.what]()
+    write(arguments.out, figures | {"device": str(device), "seed": 0, "seconds": time.monotonic() - began})
+
+
+if __name__ == "__main__":
+    main()
