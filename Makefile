@@ -35,7 +35,7 @@ lint: setup
 
 bench: setup
 	$(RUN) bench --quick --out demo/bench
-	$(BIN)/python benchmarks/copy_memory_steps.py --horizon 100 --batches 20 --repeats 3
+	$(BIN)/python benchmarks/speed.py smoke --repeats 1
 	$(BIN)/python benchmarks/spectral_edmd.py
 
 readme: setup

@@ -4,8 +4,9 @@
 set -eu
 R=$1; k() { python -m koopsim "$@"; }
 b() { python "benchmarks/$1.py" "${@:2}"; }
-b copy_memory_steps --models copy/sim-single copy/sim-two --modes captured --out "$R/copy-steps.json"                   # 1
+b speed epoch copy/sim-single copy/sim-two --batches 1 20 --epochs 3 --precision float32 --out "$R/copy-steps.json"     # 1
 b speed epoch cifar10/sim-single --batches 512 64 --out "$R/classification-steps.json"                                  # 1
+b speed epoch cifar10/mondeq-single cifar10/mondeq-multi --batches 128 --precision tf32 --out "$R/mondeq-steps.json"    # 2
 b speed pictures "$PICTURES/natural16" --precisions bf16 tf32 --out "$R/image-timing.json"                              # 1
 b speed stack --out "$R/search-stack.json"                                                                              # 1
 b time_to_accuracy --out "$R/time-to-accuracy.json"                                                                     # 2

@@ -1,6 +1,7 @@
 """How fast the verbs are: seconds an epoch, seconds of a set of pictures, steps a second of a stack, smoke sizes.
 
     python benchmarks/speed.py epoch cifar10/sim-single --batches 512 64 --out classification-steps.json
+    python benchmarks/speed.py epoch cifar10/mondeq-single --batches 128 --precision tf32 --out mondeq-steps.json
     python benchmarks/speed.py pictures FOLDER --precisions bf16 tf32 --out image-timing.json
     python benchmarks/speed.py stack --out search-stack.json
     python benchmarks/speed.py smoke --repeats 5 --out smoke.json           # on a CPU, half a minute
@@ -21,14 +22,16 @@ SMOKE = ("copy/sim-single", "digits/sim-single", "image/sim-rff")
 
 def epoch(arguments: argparse.Namespace) -> dict:
     rows = []
-    for batch in arguments.batches:
+    for name, batch in itertools.product(arguments.presets, arguments.batches):
         words = ["--recipe.batch-size", batch, "--recipe.epochs", arguments.epochs, "--precision", arguments.precision]
-        result = trained(arguments.preset, *words, *arguments.more)
-        times = [0.0, *(line["seconds"] for line in result["metrics"])]
+        result = trained(name, *words, *arguments.more)
+        lines = result["metrics"]
+        times = [0.0, *(line["seconds"] for line in lines)]
         seconds = statistics.median(after - before for before, after in itertools.pairwise(times))
-        row = {"name": arguments.preset, "batch": batch, "precision": arguments.precision}
-        row |= {"captured": result["captured"], "seconds_per_epoch": seconds}
-        rows.append(row | {"milliseconds_per_step": 1e3 * seconds * arguments.epochs / result["steps"]})
+        mode = "captured" if result["captured"] else "eager"
+        row = {"model": name, "mode": mode, "batch": batch, "precision": arguments.precision}
+        row |= {"ms": 1e3 * seconds * arguments.epochs / result["steps"], "seconds_per_epoch": seconds}
+        rows.append(row | {key: lines[-1][key] for key in lines[-1] if key.endswith("solver_steps")})
     return {"rows": rows}
 
 
@@ -68,7 +71,7 @@ def main() -> None:
         sub.set_defaults(work=work)
         sub.add_argument("--out", type=Path)
         if work is epoch:
-            sub.add_argument("preset")
+            sub.add_argument("presets", nargs="+")
             sub.add_argument("--batches", type=int, nargs="+", default=[512])
             sub.add_argument("--precision", default="bf16")
             sub.add_argument("--epochs", type=int, default=5)
