@@ -28,7 +28,10 @@ _WHERE = {
     "KoopsimError": "koopsim.errors",
     "load_plugin": "koopsim.registry",
 }
-_ROOMS = ("bridge", "config", "datasets", "engine", "implicit", "nn", "presets", "report", "spectral", "tasks", "zoo")
+_ROOMS = (
+    "bridge", "config", "datasets", "engine", "implicit", "kinds", "nn", "presets", "registry", "report", "spectral",
+    "tasks", "zoo",
+)  # fmt: skip
 
 __all__ = [
     "SIM", "KoopsimError", "__version__", "build", "count_parameters", "deploy", "fit", "load", "load_plugin",

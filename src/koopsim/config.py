@@ -226,7 +226,7 @@ _SOLVERS = ("anderson", "broyden", "picard")  # the common ones, so that a confi
 class SolverConfig:
     """How a fixed point is found."""
 
-    method: str = "anderson"  # or broyden, picard, or whatever else is registered
+    method: str = "anderson"  # anderson, broyden, newton, picard, relaxed, or one of your own
     max_steps: int = 30
     tolerance: float = 1e-3
 

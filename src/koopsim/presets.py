@@ -13,7 +13,7 @@ from dataclasses import replace
 from koopsim.config import Run
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.kinds import Preset, model_kind, task_kind, task_kinds
-from koopsim.registry import MODELS, TASKS
+from koopsim.registry import MODELS, TASKS, plugin_hint
 
 
 class Presets(Mapping[str, Preset]):
@@ -51,7 +51,7 @@ PRESETS = Presets()
 def preset(name: str) -> Preset:
     """The preset called `name`; an unknown name says which one was probably meant."""
     if name not in PRESETS:
-        raise KoopsimError(f"There is no preset {name!r}." + did_you_mean(name, PRESETS))
+        raise KoopsimError(f"There is no preset {name!r}." + did_you_mean(name, PRESETS) + plugin_hint())
     return PRESETS[name]
 
 

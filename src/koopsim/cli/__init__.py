@@ -1,5 +1,6 @@
 """The command `koopsim`: one file a verb, and nothing heavy imported until the verb runs."""
 
+import inspect
 import sys
 import warnings
 from importlib import import_module
@@ -22,6 +23,7 @@ VERBS = {
 }
 MODULES = {"eval": "evaluate"}  # where the verb's own name would hide a builtin
 
+PLUGIN = "--plugin MODULE, with any verb, loads a module of yours that adds tasks, models or data sets."
 HELP = """usage: koopsim VERB [options]
 
 Stable Invariant Models: infinitely deep in theory, feedforward in practice.
@@ -36,7 +38,7 @@ verbs:
     koopsim eval runs/first
     koopsim report runs --out report
 
-  --plugin MODULE, with any verb, loads a module of yours that adds tasks, models or data sets (docs/extending.md).
+  {plugin}
 """
 
 
@@ -46,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
 
     arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(HELP.format(verbs="\n".join(f"  {verb:<10}{what}" for verb, what in VERBS.items())))
+        print(HELP.format(plugin=PLUGIN, verbs="\n".join(f"  {verb:<10}{what}" for verb, what in VERBS.items())))
         return 0
     if arguments[0] in ("-V", "--version", "version"):
         from koopsim import __version__
@@ -103,7 +105,8 @@ def parse(arguments: type, argv: list[str], verb: str, default: object = None):
     """`argv` as an instance of the dataclass `arguments`; --help and typos are answered by tyro."""
     import tyro
 
-    options: dict[str, Any] = {"config": (tyro.conf.AvoidSubcommands,)}
+    told = f"{inspect.cleandoc(arguments.__doc__ or '').strip()}\n\n{PLUGIN}"
+    options: dict[str, Any] = {"config": (tyro.conf.AvoidSubcommands,), "description": told}
     if default is not None:
         options["default"] = default
     return tyro.cli(arguments, prog=f"koopsim {verb}", args=argv, **options)

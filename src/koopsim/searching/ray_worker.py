@@ -19,6 +19,7 @@ from safetensors.torch import save
 
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.engine.slots import Stacked
+from koopsim.registry import load_plugin, named_plugins
 from koopsim.runs import named
 from koopsim.searching.directory import Search
 from koopsim.searching.space import is_median, trial_run
@@ -33,12 +34,14 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the system's words for a full disk
 def payload_of(search: Search, over: list[int]) -> str:
     """What a worker on another machine needs of the search, as text; and which trials have nothing left to do."""
     known = {"run": to_dict(search.base), "space": space_to_dict(search.space), "seed": search.seed}
-    return json.dumps(known | {"name": search.name, "over": over})
+    return json.dumps(known | {"name": search.name, "over": over, "plugins": named_plugins()})
 
 
 @functools.lru_cache(maxsize=1)  # a worker is reused: its data are already there
 def _prepared(payload: str, device: str) -> tuple[Search, Any]:
     data = json.loads(payload)
+    for module, folder in data["plugins"].items():  # named by the user who began the search
+        load_plugin(module, folder)
     base, given = from_dict(Run, data["run"]), data["space"]
     space = overridden(SearchSpace({}, 1, given["max_t"], given["grace"]), base, given, "the search")
     return Search(data["name"], base, space, data["seed"]), build_task(base.task, device)
