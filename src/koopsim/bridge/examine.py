@@ -68,3 +68,16 @@ def examine(sim: SIM, noise: float | None = None) -> LimitSpectrum:
         sim.limit.dim, K, defect, sigma[:K], count, verdict, seen, int(np.sum(seen > NEGLIGIBLE * seen[0])),
         float(np.sum(seen**2) / np.sum(W**2)),
     )  # fmt: skip
+
+
+@torch.no_grad()
+def set_sizes(sim: SIM, x: torch.Tensor) -> torch.Tensor:
+    """|| U' V' psi(mu(x)) || of a two-tier SIM, an input (and a token) each.
+
+    As a mean embedding its square is E k(z, z'): 1 for a point, less the more a set spreads. A SIM that was trained on
+    a task and not on measures keeps no such scale: then it tells inputs apart, and no more.
+    """
+    training = sim.training
+    m = sim.eval().limit(sim.lifted(x))
+    sim.train(training)
+    return m.reshape(-1, m.shape[-1]).norm(dim=1)

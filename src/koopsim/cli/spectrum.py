@@ -1,4 +1,4 @@
-"""koopsim spectrum: does it settle, oscillate or blow up? For a matrix, a trajectory or a trained run."""
+"""koopsim spectrum: does it settle, oscillate or blow up? For a matrix, a trajectory, a trained run or a cell."""
 
 import io
 import sys
@@ -21,9 +21,9 @@ SECONDS_A_LINE = 5
 
 @dataclass(frozen=True)
 class Arguments:
-    """Does it settle, oscillate or blow up? The verdict on a matrix, a trajectory, a trained SIM or a trained DEQ."""
+    """Does it settle, oscillate or blow up, and where to? A matrix, a trajectory, a trained SIM or DEQ, or a cell."""
 
-    what: Annotated[Path, tyro.conf.Positional]
+    what: Annotated[Path | None, tyro.conf.Positional] = None
     """A run directory, matrix.npy, trajectory.npy (time x dims, or trajectories x time x dims) or trajectory.csv."""
     as_: Annotated[Literal["matrix", "trajectory"] | None, tyro.conf.arg(name="as")] = None
     """What a file holds; a square .npy is a matrix unless told otherwise."""
@@ -37,8 +37,14 @@ class Arguments:
     """How many random Fourier features or Nystrom centres."""
     bandwidth: float | None = None
     """Their length scale; by default 1 for rff, the median distance for nystrom."""
+    cell: str | None = None
+    """A cell f(z, x) of your own, as module:function, instead of a file or a run."""
+    x: Path | None = None
+    """The cell's inputs, .npy or .csv, one a row; by default points at random in [-1, 1]."""
+    input_size: int = 2
+    """How many numbers an input of the cell has, where no file is given."""
     inputs: int = 16
-    """How many test inputs of a DEQ are observed."""
+    """How many inputs of a DEQ or a cell are observed."""
     steps: int = 500
     """How long the hidden iteration of a DEQ is observed."""
     out: Path | None = None
@@ -65,18 +71,32 @@ def main(argv: list[str]) -> int:
     mpl.use("Agg")
     if arguments.noise is not None and not 0 <= arguments.noise < 1:
         raise KoopsimError(f"--noise is {arguments.noise}; it is relative and lies in [0, 1).")
+    if (arguments.what is None) == (arguments.cell is None):
+        raise KoopsimError("Name a file or a run, or a cell with --cell module:function; one of the two.")
+    name = arguments.cell or str(arguments.what)
     try:
-        answer = of_run(arguments) if arguments.what.is_dir() else of_file(arguments)
+        answer = answer_of(arguments)
     except ValueError as error:  # what the spectral side says of data it cannot use
-        raise KoopsimError(f"{arguments.what}: {' '.join(str(error).split())}.") from error
+        raise KoopsimError(f"{name}: {' '.join(str(error).split())}.") from error
     files = save(answer, arguments.out, arguments.overwrite) if arguments.out else []
     if arguments.json:
-        print(json_text({"what": str(arguments.what), **answer.values, "files": files}))
+        print(json_text({"what": name, **answer.values, "files": files}))
         return 0
     print("\n".join(answer.lines))
     if files:
         print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
     return 0
+
+
+def answer_of(arguments: Arguments) -> Answer:
+    if arguments.cell is not None:
+        from koopsim.cli.spectrum_cell import cell_inputs, describe_cell
+
+        with Stages() as stages:
+            x = cell_inputs(arguments.x, arguments.inputs, arguments.input_size)
+            return Answer(*describe_cell(arguments.cell, x, arguments.steps, stages))
+    assert arguments.what is not None
+    return of_run(arguments) if arguments.what.is_dir() else of_file(arguments)
 
 
 def of_file(arguments: Arguments) -> Answer:
@@ -85,6 +105,7 @@ def of_file(arguments: Arguments) -> Answer:
     from koopsim.spectral import EDMD, analyze
 
     path = arguments.what
+    assert path is not None
     array = read_numbers(path)
     if meaning_of(array, path, arguments.as_) == "matrix":
         verdict = analyze(array, arguments.noise)
@@ -133,16 +154,19 @@ def of_run(arguments: Arguments) -> Answer:
     from koopsim.runs import RunDirectory
     from koopsim.training import load_run
 
+    assert arguments.what is not None
     name, run = RunDirectory(arguments.what).read_config()
     model = load_run(arguments.what)
     if isinstance(model, SIM):
-        return of_sim(model, name, arguments)
+        return of_sim(model, name, run, arguments)
     return of_deq(model, name, run, arguments)
 
 
-def of_sim(model: Any, name: str, arguments: Arguments) -> Answer:
-    """How far U V is from the projector it stands for."""
+def of_sim(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
+    """How far U V is from the projector it stands for, and how far the sets spread that a two-tier one stands for."""
     from koopsim.bridge import examine
+    from koopsim.bridge.examine import set_sizes
+    from koopsim.tasks import build_task
 
     found = examine(model, arguments.noise)
     verdict, s = found.verdict, found.singular_values
@@ -155,13 +179,21 @@ def of_sim(model: Any, name: str, arguments: Arguments) -> Answer:
         f"{found.seen_share:.0%} of it looks at them",
         f"U V, were it iterated, is {verdict}",
     ]
-    return Answer(lines, {"kind": "sim", "name": name, **found.to_dict()}, {"verdict": verdict.plot()})
+    values = {"kind": "sim", "name": name, **found.to_dict()}
+    if run.model.fourier is not None:
+        sizes = set_sizes(model, build_task(run.task).split("test")[0][: arguments.inputs])
+        low, middle, high = (float(sizes.quantile(q)) for q in (0.0, 0.5, 1.0))
+        lines.insert(4, f"  the set: ||U' V' psi(mu(x))||          {low:.3g} to {high:.3g}, median {middle:.3g}   "
+                        "(an embedded point has 1, a set that spreads less)")  # fmt: skip
+        values["set_sizes"] = {"least": low, "median": middle, "most": high}
+    return Answer(lines, values, {"verdict": verdict.plot()})
 
 
 def of_deq(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
     """The hidden iteration, its verdicts, and what the solver did."""
     from koopsim.bridge import linearise, observe, plot_observation
     from koopsim.bridge.observe import PATIENCE
+    from koopsim.bridge.sets import plot_sets, set_of
     from koopsim.spectral import EDMD
     from koopsim.tasks import build_task
 
@@ -196,14 +228,20 @@ def of_deq(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
         else "  df/dz at z*      no equilibrium was found to linearise at",
         f"Over all inputs, (K g)(z, x) = g(f(z, x), x) is {koopman}",
     ]
+    ends = [set_of(states) for states in seen.states]
+    moving = [i for i, settled in enumerate(seen.settled) if not settled]
+    lines += [f"  the set          input {i}: {ends[i]}" for i in moving[:8]]
     values = {
-        "kind": "deq", "name": name, "inputs": len(x), "case": seen.case, "cases": list(seen.cases),
+        "kind": "deq", "name": name, "sets": [found.to_dict() for found in ends],
+        "inputs": len(x), "case": seen.case, "cases": list(seen.cases),
         "agreement": share, "settled": seen.settled.tolist(), "plain_steps": seen.plain.steps[:, 0].tolist(),
         "solver_converged": solver.converged.tolist(), "solver_steps": solver.steps.tolist(),
         "jacobian_radius": [l.radius if l.found else None for l in local],
         "jacobian_agrees": same, "jacobian_found": len(found), "koopman": koopman.to_dict(),
     }  # fmt: skip
-    return Answer(lines, values, {"verdict": koopman.plot(), "inputs": plot_observation(seen, local)})
+    shown = moving or list(range(len(ends)))
+    sets = plot_sets([ends[i] for i in shown], [f"input {i}" for i in shown])
+    return Answer(lines, values, {"verdict": koopman.plot(), "inputs": plot_observation(seen, local), "sets": sets})
 
 
 class Stages:
