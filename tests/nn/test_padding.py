@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from koopsim.nn.padding import TILE, padded_images, padded_kernels
+from koopsim.nn.padding import TILE, padded_kernels, patch_product, patches
 
 CHECK = """
 import torch
 from torch.nn import functional as F
-from koopsim.nn.kernels.padding import channels_last, taken
+from koopsim.nn.kernels.padding import channels_last, patches_of, taken
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)
@@ -21,6 +22,16 @@ for shape, channels in [((3, 3, 9, 7), 8), ((1, 1, 16, 16), 8), ((2, 10, 5, 5), 
         assert y.is_contiguous(memory_format=torch.channels_last)
     turned = channels_last(x.mT, channels, torch.float32)  # not contiguous
     assert torch.equal(turned, channels_last(x, channels, torch.float32).mT)
+for shape, width in [((3, 3, 9, 7), 32), ((1, 1, 16, 16), 16), ((2, 2, 5, 5), 32)]:
+    x = torch.randn(shape, device=device)
+    wide = F.pad(x, (1, 1, 1, 1))
+    got = patches_of(x, width, torch.float32)
+    assert got.shape == (shape[0], *shape[2:], width)
+    for tap in range(9):
+        rows = wide[:, :, tap // 3 : tap // 3 + shape[2], tap % 3 : tap % 3 + shape[3]].permute(0, 2, 3, 1)
+        assert torch.equal(got[..., tap * shape[1] : (tap + 1) * shape[1]], rows)
+    assert not got[..., 9 * shape[1] :].any()
+    assert torch.equal(patches_of(x.mT.contiguous().mT, width, torch.float32), got)
 for n in (1, 511, 512, 1300):
     x = torch.randn(700, device=device)
     index = torch.randint(-1, 700, (n,), device=device)
@@ -47,19 +58,30 @@ def test_kernels_are_padded_with_zeros_and_gradients_come_back(together):
     for kernel in kernels:
         kernel.requires_grad_()
     padded = padded_kernels(kernels, torch.float32)
-    for kernel, wide in zip(kernels, padded, strict=True):
+    first = padded[0].flatten(1)
+    assert torch.equal(first[:5, :27], kernels[0].permute(0, 2, 3, 1).flatten(1))  # row by row, then the channels
+    assert torch.isclose(first.abs().sum(), kernels[0].abs().sum())
+    for kernel, wide in zip(kernels[1:], padded[1:], strict=True):
         out, into = kernel.shape[:2]
         assert torch.equal(wide[:out, :into], kernel)
         assert torch.isclose(wide.abs().sum(), kernel.abs().sum())
         assert wide.is_contiguous(memory_format=torch.channels_last)
-    assert [tuple(w.shape) for w in padded] == [(TILE, 8, 3, 3), (TILE, 2 * TILE, 3, 3), (7, TILE, 2, 4)]
+    assert [tuple(w.shape) for w in padded] == [(TILE, 2 * TILE, 1, 1), (TILE, 2 * TILE, 3, 3), (7, TILE, 2, 4)]
     weights = [torch.randn_like(wide) for wide in padded]
     grads = torch.autograd.grad(sum((w * p).sum() for w, p in zip(weights, padded, strict=True)), kernels)
-    for kernel, weight, grad in zip(kernels, weights, grads, strict=True):
+    assert torch.equal(grads[0].permute(0, 2, 3, 1).flatten(1), weights[0].flatten(1)[:5, :27])
+    for kernel, weight, grad in list(zip(kernels, weights, grads, strict=True))[1:]:
         assert torch.equal(grad, weight[: kernel.shape[0], : kernel.shape[1]])
 
 
-def test_a_channel_is_not_padded_when_there_are_eight():
-    x = torch.randn(2, 8, 4, 4)
-    assert torch.equal(padded_images(x, torch.float32), x)
-    assert padded_images(x[:, :3], torch.float32).shape == (2, 8, 4, 4)
+@pytest.mark.parametrize(("C", "batch"), [(3, 4), (1, 3)])
+def test_patches_times_the_first_kernel_are_its_convolution(C, batch):
+    torch.manual_seed(C)
+    x = torch.randn(batch, C, 8, 12, dtype=torch.float64)
+    kernels = [torch.randn(5, C, 3, 3, dtype=torch.float64, requires_grad=True), torch.randn(2, 5, 1, 1).double()]
+    y = patch_product(patches(x, torch.float64), padded_kernels(kernels, torch.float64)[0])[..., :5].permute(0, 3, 1, 2)
+    want = F.conv2d(x, kernels[0], padding=1)
+    torch.testing.assert_close(y, want)
+    weights = torch.randn_like(want)
+    (a,), (b,) = (torch.autograd.grad((z * weights).sum(), kernels[0]) for z in (y, want))
+    torch.testing.assert_close(a, b)

@@ -159,8 +159,7 @@ def _notes(seen: Settling, chosen: Target, usable: Tensor, asked: bool) -> tuple
     """What a person should know before using the SIM, a sentence each."""
     n, notes = len(usable), []
     out, moving, repelling, elsewhere, many = (
-        int(t.sum())
-        for t in (~usable, seen.where("invariant-set"), seen.repelling, seen.elsewhere, seen.branches > 1)
+        int(t.sum()) for t in (~usable, seen.where("invariant-set"), seen.repelling, seen.elsewhere, seen.branches > 1)
     )
     if out:
         notes.append(f"{out} of {n} inputs were left out: they reach no {chosen} (the iteration: {_counts(seen)}).")

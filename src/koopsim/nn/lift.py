@@ -20,7 +20,7 @@ from koopsim.config import IdentityConfig, MLPConfig, TCNConfig, VGGConfig
 from koopsim.kinds import LiftKind, Shape, register
 from koopsim.nn import stretches
 from koopsim.nn.linear import Linear
-from koopsim.nn.padding import padded_images, padded_kernels
+from koopsim.nn.padding import padded_kernels, patch_product, patches
 from koopsim.nn.taps import Taps
 from koopsim.nn.transforms import on_cpu, usable
 
@@ -84,11 +84,12 @@ class VGG(nn.Module):
 
         layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
         last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
-        y, seen = padded_images(x, dtype), []
+        y, seen = patches(x, dtype), []
         with torch.autocast(x.device.type, enabled=False):
             *kernels, last = padded_kernels([*(conv.weight for conv, _ in layers), last], dtype)
             for i, ((conv, norm), kernel) in enumerate(zip(layers, kernels, strict=True)):
-                y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1)  # its bias: see `kernels.norm`
+                # without their biases: see `kernels.norm`
+                y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1) if i else patch_product(y, kernel)
                 y, table = norm_relu_pool(y, norm.weight, norm.bias, conv.bias, norm.eps, i % 2 == 1)
                 y = y.permute(0, 3, 1, 2)
                 seen.append(table)

@@ -6,6 +6,11 @@ Tensor cores take channels in eights; 38 of them would fall back to something sl
 number: padding is a gather from the vector that holds all kernels, and its gradient is a gather back, so a whole
 network's kernels cost a launch or two, not a few each. The last kernel, as large as its picture, is a linear layer: it
 takes the padded picture as it lies in memory, and its outputs are not padded.
+
+The first kernel sees three channels, of which a convolution's library makes little. The picture is written out as
+patches instead, its 3 x 3 x 3 neighbours beside each pixel, and the convolution is a product:
+
+    (B, C, H, W) -> (B, H, W, 9 C)  times  (9 C, out'),    9 C filled up to a multiple of TILE
 """
 
 import functools
@@ -23,7 +28,7 @@ from koopsim.nn.kernels.operators import operator
 from koopsim.nn.transforms import usable
 
 TILE = 16
-EIGHT = 8
+SLICES = 256  # of the pixels
 
 Shapes = tuple[tuple[int, ...], ...]  # (out, in, height, width) each
 
@@ -33,9 +38,29 @@ def padded(channels: int) -> int:
     return -(-channels // TILE) * TILE
 
 
-def padded_images(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """(B, C, H, W) -> (B, C', H, W), channels last in memory. The first layer's channels only go to the next eight."""
-    return images_of_depth(x, x.shape[1] + -x.shape[1] % EIGHT, dtype)
+def patches(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """(B, C, H, W) -> (B, H, W, P): the 3 x 3 neighbours of every pixel, row by row and then the channels; zeros after.
+
+    On CUDA one pass.
+    """
+    B, C, H, W = x.shape
+    if usable(x) and not x.requires_grad:
+        from koopsim.nn.kernels.padding import patches_of
+
+        return patches_of(x, padded(9 * C), dtype)
+    found = F.unfold(x, 3, padding=1).view(B, C, 9, H, W).permute(0, 3, 4, 2, 1).flatten(3)
+    return F.pad(found, (0, padded(9 * C) - 9 * C)).to(dtype).contiguous()
+
+
+def patch_product(found: Tensor, kernel: Tensor) -> Tensor:
+    """(B, H, W, P) patches and the first kernel (out', P, 1, 1) -> (B, H, W, out').
+
+    As a batch of products, so that the kernel's gradient, a sum over all pixels, fills the chip.
+    """
+    rows, P = found.numel() // found.shape[3], found.shape[3]
+    slices = math.gcd(rows, SLICES)
+    W = kernel.flatten(1).mT.expand(slices, P, -1)
+    return torch.bmm(found.view(slices, rows // slices, P), W).view(*found.shape[:3], -1)
 
 
 def images_of_depth(x: Tensor, depth: int, dtype: torch.dtype) -> Tensor:
@@ -104,7 +129,7 @@ def _shapes(kernels: Sequence[Tensor]) -> Shapes:
 def _padded_shapes(shapes: Shapes) -> Shapes:
     last = len(shapes) - 1
     return tuple(
-        (padded(o) if layer < last else o, padded(i) if layer else i + (-i % EIGHT), h, w)
+        (padded(o) if layer < last else o, *((padded(i), h, w) if layer else (padded(i * h * w), 1, 1)))
         for layer, (o, i, h, w) in enumerate(shapes)
     )
 
@@ -113,12 +138,13 @@ def _padded_shapes(shapes: Shapes) -> Shapes:
 def _maps(shapes: Shapes, offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
     """Where in their vector each padded entry comes from, and where each kernel's entry went."""
     forth, back, start = [], [], 0
-    wide = _padded_shapes(shapes)
-    for (o, i, h, w), (outputs, inputs, _, _), offset in zip(shapes, wide, offsets, strict=True):
-        own = torch.arange(offset, offset + o * i * h * w).view(o, i, h, w)
-        own = F.pad(own, (0, 0, 0, 0, 0, inputs - i, 0, outputs - o), value=-1)
-        forth.append(own.permute(0, 2, 3, 1).reshape(-1))
-        place = torch.arange(start, start + own.numel()).view(outputs, h, w, inputs)
-        back.append(place[:o, :, :, :i].permute(0, 3, 1, 2).reshape(-1))
+    for layer, ((o, i, h, w), wide, offset) in enumerate(zip(shapes, _padded_shapes(shapes), offsets, strict=True)):
+        own = torch.arange(offset, offset + o * i * h * w).view(o, i, h, w).permute(0, 2, 3, 1)
+        own = own if layer else own.reshape(o, 1, 1, -1)
+        own = F.pad(own, (0, wide[1] - own.shape[3], 0, 0, 0, 0, 0, wide[0] - o), value=-1)
+        forth.append(own.reshape(-1))
+        place = torch.arange(start, start + own.numel()).view(own.shape)
+        place = place[:o, :, :, :i] if layer else place[:o, 0, 0, : i * h * w].reshape(o, h, w, i)
+        back.append(place.permute(0, 3, 1, 2).reshape(-1))
         start += own.numel()
     return torch.cat(forth).to(device), torch.cat(back).to(device)

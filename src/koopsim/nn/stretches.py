@@ -64,17 +64,20 @@ class Blocks(torch.autograd.Function):
             h, first, second, out = states[2 * l : 2 * l + 4]
             s = stretch(-(-T // d), W.shape[2])
             g = passed(filled(g, s), out)
-            dW[l + 1], db[l + 1], inner = _gradients(first, W[l + 1], passed(g, second), s)
+            dW[l + 1], db[l + 1], inner = _gradients(first, W[l + 1], passed(g, second), s, True)
             own = W[l] if l else W[l, :, :, :inputs]
-            dw, db[l], below = _gradients(h, own, passed(inner, first), s, l > 0 or ctx.needs_input_grad[0])
+            dw, db[l], below = _gradients(
+                h, own, passed(cast(Tensor, inner), first), s, l > 0 or ctx.needs_input_grad[0]
+            )
             dW[l] = F.pad(dw, (0, W.shape[3] - dw.shape[2]))
             if l:
-                g, d = halved(below + g, B, T, d), d // 2
+                g, d = halved(cast(Tensor, below) + g, B, T, d), d // 2
         rows = g.flatten(0, 1)
         dR, dr = (rows.mT @ states[0].flatten(0, 1), rows.sum(0)) if R.numel() else (None, None)
+        dx = None
         if below is not None:
-            below = (below + (rows @ R).view(below.shape) if R.numel() else below + g)[:, :T]
-        return below, dR, dr, dW, db
+            dx = (below + (rows @ R).view(below.shape) if R.numel() else below + g)[:, :T]
+        return dx, dR, dr, dW, db
 
 
 def passed(g: Tensor, by: Tensor) -> Tensor:
@@ -114,7 +117,7 @@ def convolved(h: Tensor, W: Tensor, b: Tensor, s: int) -> Tensor:
     return torch.addmm(b.repeat(s), windows(h, s, K - 1), M).view(N, Q, C)
 
 
-def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool = True) -> tuple[Tensor, Tensor, Tensor | None]:
+def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Of `convolved`: dW (C, K, I), db and, where wanted, dh."""
     (N, Q, inputs), (C, K, _) = h.shape, W.shape
     rows = g.reshape(-1, s * C)

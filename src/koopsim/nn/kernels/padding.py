@@ -2,6 +2,7 @@
 
     taken            y_i = x_{index_i}, or 0 where the index is -1
     channels_last    (B, C, H, W) -> (B, H, W, C'), zeros beyond C
+    patches_of       (B, C, H, W) -> (B, H, W, P), the 3 x 3 neighbours of each pixel, zeros beyond 9 C
 
 The readable twins are in `padding`, which calls these; tests/nn/test_padding.py holds them together, on a CPU through
 Triton's interpreter.
@@ -41,6 +42,19 @@ def _channels_last(
     tl.store(y + (picture * pixels + p[:, None]) * WIDE + c[None, :], v.to(y.dtype.element_ty), mask=inside)
 
 
+@triton.jit
+def _patches(x, y, H, W, C: tl.constexpr, P: tl.constexpr, BLOCK: tl.constexpr, R: tl.constexpr):
+    picture = tl.program_id(0).to(tl.int64)
+    p = tl.program_id(1) * R + tl.arange(0, R)
+    e = tl.arange(0, BLOCK)
+    row = (p // W)[:, None] + (e // (3 * C))[None, :] - 1
+    column = (p % W)[:, None] + (e // C % 3)[None, :] - 1
+    seen = (p < H * W)[:, None] & (e < 9 * C)[None, :] & (row >= 0) & (row < H) & (column >= 0) & (column < W)
+    v = tl.load(x + ((picture * C + (e % C)[None, :]) * H + row) * W + column, mask=seen, other=0.0)
+    inside = (p < H * W)[:, None] & (e < P)[None, :]
+    tl.store(y + (picture * H * W + p[:, None]) * P + e[None, :], v.to(y.dtype.element_ty), mask=inside)
+
+
 def _run_taken(x: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
     x, index = x.contiguous(), index.contiguous()
     y = x.new_empty(len(index), dtype=dtype)
@@ -57,6 +71,20 @@ def _run_channels_last(x: Tensor, channels: int, dtype: torch.dtype) -> Tensor:
     return y
 
 
+def _run_patches(x: Tensor, width: int, dtype: torch.dtype) -> Tensor:
+    x = x.contiguous()
+    B, C, H, W = x.shape
+    y = x.new_empty(B, H, W, width, dtype=dtype)
+    shape = {"C": C, "P": width, "BLOCK": triton.next_power_of_2(width), "R": PIXELS}
+    _patches[(B, triton.cdiv(H * W, PIXELS))](x, y, H, W, **shape)
+    return y
+
+
+patches_of = operator(
+    "patches(Tensor x, int width, ScalarType dtype) -> Tensor",
+    _run_patches,
+    fake=lambda x, width, dtype: x.new_empty(len(x), *x.shape[2:], width, dtype=dtype),
+)
 taken = operator(
     "taken(Tensor x, Tensor index, ScalarType dtype) -> Tensor",
     _run_taken,

@@ -16,6 +16,7 @@ strips of S, so that no tile is larger than 64 x 64.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from koopsim.nn.kernels.operators import fronts, operator
 
+PRECISION = tl.constexpr(os.environ.get("KOOPSIM_TAIL", "ieee"))  # of products
 ROWS = 16  # a program takes together: few, so that all of the chip has some
 STRIP = 32
 PARTS = 128  # of the rows of a model, at most; each leaves a copy of all gradients to be summed
@@ -49,7 +51,7 @@ def _bias(at, column, width):
 
 @triton.jit
 def _dot(a, b):
-    return tl.dot(a, b, input_precision="ieee")
+    return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
