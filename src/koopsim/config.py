@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -34,6 +35,47 @@ def _each(config: Any, names: Iterable[str], ok: Callable[[Any], bool], must: st
         value = getattr(config, name)
         if not ok(value):
             raise KoopsimError(must.format(name, value))
+
+
+SEEDS = 2**40  # a picture's or a trial's own seed is a multiple of one, and still fits in 64 bits
+MOST = 2**31 - 1  # of any whole number: beyond it nothing here has a meaning
+SMALLEST = 1e-30  # of Adam's eps: float32 rounds smaller ones to zero in the end, and then divides by it
+
+
+def _sane(config: Any, where: str) -> None:
+    """What holds for every entry, a plugin's too: numbers are finite and no monsters, words can be printed."""
+    for field_ in dataclasses.fields(config):
+        name, value = f"{where}{field_.name}", getattr(config, field_.name)
+        if dataclasses.is_dataclass(value):
+            _sane(value, f"{name}.")
+        for part in value if isinstance(value, tuple) else (value,):
+            if isinstance(part, float) and not math.isfinite(part):
+                raise KoopsimError(f"{name} is {part}; expected a finite number.")
+            if isinstance(part, int) and field_.name == "seed" and not 0 <= part < SEEDS:
+                raise KoopsimError(f"{name} is {part}; a seed lies between 0 and {SEEDS - 1}.")
+            if isinstance(part, int) and field_.name != "seed" and abs(part) > MOST:
+                raise KoopsimError(f"{name} is {part}; no such number goes beyond {MOST}.")
+            if isinstance(part, str) and (not part.isprintable() or len(part) > 4096):
+                raise KoopsimError(f"{name} is {part[:100]!r}; expected a short text without control characters.")
+
+
+def largest_number(config: Any) -> int:
+    """The largest whole number of a configuration, at any depth: what its memory may grow with."""
+    found = [0]
+    for field_ in dataclasses.fields(config):
+        value = getattr(config, field_.name)
+        for part in value if isinstance(value, tuple) else (value,):
+            if dataclasses.is_dataclass(part):
+                found.append(largest_number(part))
+            elif isinstance(part, int) and field_.name != "seed":
+                found.append(part)
+    return max(found)
+
+
+def _shown(data: Any) -> str:
+    """A value in an error: its beginning is enough."""
+    text = repr(data)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _positive(count: int) -> bool:
@@ -402,7 +444,7 @@ class Recipe:
         _each(self, names, lambda value: value >= 0, "{} is {}; it must not be negative.")
         _each(self, ("label_smoothing", "average", "zoom"), lambda v: 0 <= v < 1, "{} is {}; it lies in [0, 1).")
         _require(self.learning_rate > 0, lambda: f"The learning rate is {self.learning_rate}; it must be positive.")
-        _require(self.eps > 0, lambda: f"Adam's eps is {self.eps}; it must be positive.")
+        _require(self.eps >= SMALLEST, lambda: f"Adam's eps is {self.eps}; it must be at least {SMALLEST}.")
         _require(
             self.clip_norm is None or self.clip_norm > 0, lambda: f"clip_norm is {self.clip_norm}; it must be positive."
         )
@@ -420,6 +462,7 @@ class Run:
     precision: Literal["float32", "float64", "tf32", "bf16", "fp16"] = "float32"
 
     def __post_init__(self) -> None:
+        _sane(self, "")
         _require(
             self.precision in self.task.precisions,
             lambda: f"precision is {self.precision!r}, which is for pictures; use bf16 or tf32.",
@@ -452,35 +495,37 @@ def from_dict(cls: Any, data: Any, where: str = "config") -> Any:
     if get_origin(cls) in (Union, types.UnionType):
         return _from_union(get_args(cls), data, where)
     if get_origin(cls) is Literal:
-        _require(data in get_args(cls), lambda: f"{where} is {data!r}; expected one of {get_args(cls)}.")
+        known = any(type(data) is type(value) and data == value for value in get_args(cls))
+        _require(known, lambda: f"{where} is {_shown(data)}; expected one of {get_args(cls)}.")
         return data
     if get_origin(cls) is tuple:
-        _require(isinstance(data, list), lambda: f"{where} is {data!r}; expected a list.")
+        _require(isinstance(data, list), lambda: f"{where} is {_shown(data)}; expected a list.")
         kinds = get_args(cls)
         if kinds[-1] is Ellipsis:
             kinds = kinds[:1] * len(data)
-        _require(len(kinds) == len(data), lambda: f"{where} is {data!r}; expected {len(kinds)} entries.")
+        _require(len(kinds) == len(data), lambda: f"{where} is {_shown(data)}; expected {len(kinds)} entries.")
         return tuple(from_dict(t, v, where) for t, v in zip(kinds, data, strict=True))
     if isinstance(cls, type) and _Open in cls.__bases__:
         return _from_open(cls, data, where)
     if dataclasses.is_dataclass(cls):
         return _from_fields(cls, data, where)
     if cls is float and isinstance(data, int) and not isinstance(data, bool):
-        return float(data)
-    _require(type(data) is cls, lambda: f"{where} is {data!r}; expected {getattr(cls, '__name__', cls)}.")
+        return float(data)  # at most 20 digits where it comes from a file
+    _require(type(data) is cls, lambda: f"{where} is {_shown(data)}; expected {getattr(cls, '__name__', cls)}.")
     return data
 
 
 def _from_open(base: Any, data: Any, where: str) -> Any:
     """The kind that `data` names; the rooms and the plugins are looked through before it is called unknown."""
     known = base.kinds
-    _require(isinstance(data, dict), lambda: f"{where} is {data!r}; expected an object of kind {', '.join(known)}.")
+    kinds = ", ".join(known)
+    _require(isinstance(data, dict), lambda: f"{where} is {_shown(data)}; expected an object of kind {kinds}.")
     kind = str(data.get("kind", ""))
     if kind not in known:
         base.registry.find(kind)
     _require(
         kind in known,
-        lambda: f"{where} has the unknown kind {kind!r}." + did_you_mean(kind, known) + plugin_hint(),
+        lambda: f"{where} has the unknown kind {_shown(kind)}." + did_you_mean(kind, known) + plugin_hint(),
     )
     return from_dict(known[kind], data, where)
 
@@ -490,12 +535,12 @@ def _from_union(options: tuple, data: Any, where: str) -> Any:
         return None
     if isinstance(data, dict):
         known = {t.__name__: t for t in options if isinstance(t, type) and dataclasses.is_dataclass(t)}
-        kind = data.get("kind", "")
-        _require(kind in known, lambda: f"{where} has the unknown kind {kind!r}." + did_you_mean(str(kind), known))
+        kind = str(data.get("kind", ""))
+        _require(kind in known, lambda: f"{where} has the unknown kind {_shown(kind)}." + did_you_mean(kind, known))
         return from_dict(known[kind], data, where)
     plain = [t for t in options if t is not type(None) and not dataclasses.is_dataclass(t)]
     names = ", ".join(t.__name__ for t in options if dataclasses.is_dataclass(t) and isinstance(t, type))
-    _require(len(plain) == 1, lambda: f"{where} is {data!r}; expected an object of kind {names}.")
+    _require(len(plain) == 1, lambda: f"{where} is {_shown(data)}; expected an object of kind {names}.")
     return from_dict(plain[0], data, where)
 
 
@@ -505,9 +550,9 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 
 def _from_fields(cls: Any, data: Any, where: str) -> Any:
-    _require(isinstance(data, dict), lambda: f"{where} is {data!r}; expected an object.")
+    _require(isinstance(data, dict), lambda: f"{where} is {_shown(data)}; expected an object.")
     hints = _hints(cls)
     given = {k: v for k, v in data.items() if k != "kind"}
     for key in (key for key in given if key not in hints):
-        raise KoopsimError(f"{where} has the unknown entry {key!r}." + did_you_mean(key, hints))
+        raise KoopsimError(f"{where} has the unknown entry {_shown(key)}." + did_you_mean(key, hints))
     return cls(**{k: from_dict(hints[k], v, f"{where}.{k}") for k, v in given.items()})

@@ -8,8 +8,13 @@ class KoopsimError(Exception):
     """Something given to koopsim cannot be used. The message says what was given, what was expected, what to do."""
 
 
+def printable(text: str) -> str:
+    """`text` on one line, without what would move a terminal's cursor or colour it: a name may come from anyone."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """ " Did you mean 'x'?", or the list of what is known when nothing is close."""
     known = list(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word[:100], known, n=1, cutoff=0.5)
     return f" Did you mean {close[0]!r}?" if close else f" Known: {', '.join(known)}."

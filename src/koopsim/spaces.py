@@ -94,6 +94,7 @@ class Median:
 
 Parameter = Choice | Uniform | LogUniform | Median
 BANDWIDTH = "model.fourier.bandwidth"
+MOST_TRIALS = 100_000  # all of them are drawn before the first begins
 
 
 @dataclass(frozen=True)
@@ -109,11 +110,11 @@ class SearchSpace:
     mode: str = "min"
 
     def __post_init__(self) -> None:
-        if self.trials < 1:
-            raise KoopsimError(f"The number of trials is {self.trials}; it must be at least 1.")
+        if not 1 <= self.trials <= MOST_TRIALS:
+            raise KoopsimError(f"The number of trials is {self.trials}; it lies between 1 and {MOST_TRIALS:,}.")
         if not 1 <= self.grace <= self.max_t:
             raise KoopsimError(f"grace is {self.grace}; it lies between 1 and max_t, which is {self.max_t}.")
-        if self.reduction <= 1:
+        if not 1 < self.reduction < math.inf:
             raise KoopsimError(f"The reduction factor is {self.reduction}; it must be above 1.")
         if self.mode not in ("min", "max"):
             raise KoopsimError(f"mode is {self.mode!r}; expected min or max.")

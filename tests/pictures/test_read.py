@@ -89,7 +89,7 @@ def test_what_is_no_picture_is_said_in_one_line(tmp_path):
     assert "zero bytes" in one_line(file)
     file.write_text("hello")
     assert "not a picture" in one_line(file)
-    assert "directory" in one_line(tmp_path)
+    assert "is a folder" in one_line(tmp_path)
     Image.fromarray(np.ones((3, 3), np.float32)).save(tmp_path / "f.tif")
     assert "floating-point" in one_line(tmp_path / "f.tif")
 
@@ -121,7 +121,7 @@ def test_a_picture_that_unpacks_to_far_too_much(tmp_path):
     bomb[16:29] = header
     bomb[29:33] = struct.pack(">I", zlib.crc32(b"IHDR" + header))
     (tmp_path / "p.png").write_bytes(bytes(bomb))
-    assert "179 million" in one_line(tmp_path / "p.png")
+    assert "more than 100,000,000 pixels" in one_line(tmp_path / "p.png")
 
 
 @given(data=st.binary(max_size=200), keep=st.integers(0, 60))

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,9 +16,13 @@ from numpy.typing import NDArray
 
 from koopsim.errors import KoopsimError
 from koopsim.files.arrays import read_npy
+from koopsim.files.memory import require_memory
+from koopsim.files.opened import MEBI, read_bytes
 
 Array = NDArray[Any]
 Meaning = Literal["matrix", "trajectory"]
+EXTREME = 40  # powers of two from 1
+MOST_TEXT = 512 * MEBI
 
 
 def read_numbers(path: Path) -> Array:
@@ -55,13 +60,29 @@ def as_trajectories(array: Array, path: Path) -> list[Array]:
     several = list(shaped) if shaped.ndim == 3 else [shaped]
     if several[0].shape[0] < 2:
         raise KoopsimError(f"{path} has shape {array.shape}; a trajectory needs at least two points in time.")
-    return [t.astype(np.float64) for t in several]
+    if all((t == several[0][0]).all() for t in several):
+        raise KoopsimError(
+            f"{path} stays at one point all the time, which tells nothing of what happens around it: whether others "
+            "come there, circle or flee. Give a trajectory that moves."
+        )
+    return in_good_units([t.astype(np.float64) for t in several])
+
+
+def in_good_units(trajectories: list[Array]) -> list[Array]:
+    """Coordinates whose squares would vanish or overflow, in units of a power of two: no verdict depends on units."""
+    largest = np.max([np.abs(t).max(axis=0) for t in trajectories], axis=0)
+    exponents = np.where(largest > 0, np.log2(np.where(largest > 0, largest, 1.0)), 0.0)
+    extreme = np.abs(exponents) > EXTREME
+    units = np.where(extreme, -np.round(exponents), 0).astype(int)
+    return [np.ldexp(t, units) for t in trajectories] if extreme.any() else trajectories
 
 
 def _read_csv(path: Path) -> Array:
     try:
-        with path.open(newline="") as file:
-            rows = [(reader.line_num, row) for reader in [csv.reader(file)] for row in reader if any(row)]
+        text = read_bytes(path, MOST_TEXT, "CSV file").decode("utf-8-sig")
+        require_memory(20 * len(text), f"{path} asks for")
+        reader = csv.reader(io.StringIO(text, newline=""))
+        rows = [(reader.line_num, row) for row in reader if any(row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise KoopsimError(f"{path} cannot be read as CSV: {error}.") from error
     if rows and not any(_number(cell) for cell in rows[0][1]):
@@ -74,7 +95,7 @@ def _read_csv(path: Path) -> Array:
             raise KoopsimError(f"{path}, line {line} has {len(row)} values; the lines before have {width}.")
         for cell in row:
             if not _number(cell):
-                raise KoopsimError(f"{path}, line {line}: {cell.strip()!r} is not a number.")
+                raise KoopsimError(f"{path}, line {line}: {cell.strip()[:60]!r} is not a number.")
     return np.array([[float(cell) for cell in row] for _, row in rows])
 
 

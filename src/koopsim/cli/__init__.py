@@ -1,6 +1,9 @@
 """The command `koopsim`: one file a verb, and nothing heavy imported until the verb runs."""
 
+import contextlib
 import inspect
+import io
+import os
 import sys
 import warnings
 from importlib import import_module
@@ -44,9 +47,25 @@ verbs:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a verb; a problem the user can fix is one line on standard error and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot show a letter shows its number
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        status = _answer(sys.argv[1:] if argv is None else argv)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a reader that has gone away is noticed here, not when Python ends
+        return status
+    except BrokenPipeError:  # as in `| head -1`: nobody is left to tell
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(nowhere, stream.fileno() if stream else nowhere)
+        return 1
+
+
+def _answer(arguments: list[str]) -> int:
     from koopsim.errors import KoopsimError, did_you_mean
 
-    arguments = sys.argv[1:] if argv is None else argv
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(HELP.format(plugin=PLUGIN, verbs="\n".join(f"  {verb:<10}{what}" for verb, what in VERBS.items())))
         return 0
@@ -64,18 +83,27 @@ def main(argv: list[str] | None = None) -> int:
             warnings.showwarning = _say
             return import_module(f"koopsim.cli.{MODULES.get(verb, verb)}").main(rest)
     except KoopsimError as error:
-        print(f"koopsim: {error}", file=sys.stderr)
-        return 2
+        _say(error)
     except BrokenPipeError:
-        return 1
+        raise
     except OSError as error:  # a full disk, a folder that may not be written to
         where = f"Cannot use {error.filename}: " if error.filename else ""
         again = " What was saved before is whole; go on with --resume." if verb in ("train", "tune") else ""
-        print(f"koopsim: {where}{error.strerror or error}.{again}", file=sys.stderr)
-        return 2
+        _say(f"{where}{error.strerror or error}.{again}")
+    except (MemoryError, RuntimeError) as error:
+        if not _no_memory(error):
+            raise
+        _say("There is not enough memory for this; make the model, the data or the batch smaller.")
     except KeyboardInterrupt:
-        print("koopsim: stopped.", file=sys.stderr)
+        _say("stopped.")
         return 130
+    return 2
+
+
+def _no_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: Python's, or PyTorch's in one of its ways."""
+    words = ("can't allocate memory", "not enough memory", "out of memory")
+    return isinstance(error, MemoryError) or any(word in str(error).lower() for word in words)
 
 
 def _plugins(arguments: list[str]) -> list[str]:
@@ -96,9 +124,11 @@ def _plugins(arguments: list[str]) -> list[str]:
     return rest
 
 
-def _say(message: Warning | str, *where: object, **more: object) -> None:
-    """A warning as one line, without the place in the source that raised it."""
-    print(f"koopsim: {message}", file=sys.stderr)
+def _say(message: BaseException | str, *where: object, **more: object) -> None:
+    """An error or a warning as one line, without the place in the source that raised it."""
+    from koopsim.errors import printable
+
+    print(f"koopsim: {printable(str(message))}", file=sys.stderr)
 
 
 def parse(arguments: type, argv: list[str], verb: str, default: object = None):

@@ -37,9 +37,11 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "export")
     from koopsim import zoo
+    from koopsim.files import folders
 
     name, config = zoo.config_of(arguments.what)
-    file = arguments.out or Path(name.replace("/", "-").replace(":", "-")).with_suffix(f".{arguments.format}")
+    usual = folders.plain_name(name.replace("/", "-").replace(":", "-").lstrip("."), "The run") + f".{arguments.format}"
+    file = arguments.out or Path(usual)
     if file.suffix != f".{arguments.format}":
         raise KoopsimError(f"--out is {file}; a file of --format {arguments.format} ends in .{arguments.format}.")
     if file.exists() and not arguments.overwrite:

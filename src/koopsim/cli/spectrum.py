@@ -47,6 +47,8 @@ class Arguments:
     """How many inputs of a DEQ or a cell are observed."""
     steps: int = 500
     """How long the hidden iteration of a DEQ is observed."""
+    picture: int = 0
+    """Of a run of image regression: which of its networks, counted from 0."""
     out: Path | None = None
     """A folder for verdict.json and the pictures. Ours that are there are replaced."""
     overwrite: bool = False
@@ -150,6 +152,9 @@ def dictionary_of(arguments: Arguments, dims: int, degree: int) -> Any:
 
 def of_run(arguments: Arguments) -> Answer:
     """A trained SIM or DEQ."""
+    from torch import nn
+
+    from koopsim.kinds import model_kind
     from koopsim.nn import SIM
     from koopsim.runs import RunDirectory
     from koopsim.training import load_run
@@ -157,8 +162,14 @@ def of_run(arguments: Arguments) -> Answer:
     assert arguments.what is not None
     name, run = RunDirectory(arguments.what).read_config()
     model = load_run(arguments.what)
+    if isinstance(model, nn.ModuleList):
+        if not 0 <= arguments.picture < len(model):
+            raise KoopsimError(f"--picture is {arguments.picture}; this run has {len(model)}, counted from 0.")
+        model, name = model[arguments.picture], f"{name}, picture {arguments.picture}"
     if isinstance(model, SIM):
         return of_sim(model, name, run, arguments)
+    if not model_kind(run.model).has_solver:
+        raise KoopsimError(f"{name} has neither a limit operator U V nor an iteration: it has no spectrum to look at.")
     return of_deq(model, name, run, arguments)
 
 

@@ -26,7 +26,10 @@ def data_folder(root: Path | str | None = None) -> Path:
     chosen = root or os.environ.get("KOOPSIM_DATA")
     if chosen:
         return Path(chosen).expanduser()
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise KoopsimError("This user has no home folder to keep data in: set KOOPSIM_DATA, or give --root.") from None
     if sys.platform == "win32":
         cache = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     elif sys.platform == "darwin":

@@ -21,6 +21,7 @@ from koopsim.errors import KoopsimError
 Decoded = tuple[np.ndarray | None, np.ndarray | None]  # images (n, C, H, W) uint8, labels (n,) int64
 
 _PIXELS = 3 * 32 * 32
+MOST_BYTES = 2**29  # of any official file when it is unpacked; the largest has 183 MB
 
 
 def broken(where: object, why: str) -> KoopsimError:
@@ -91,7 +92,11 @@ def check_labels(y: np.ndarray, low: int, high: int, where: object) -> None:
 def gunzip(path: Path) -> bytes:
     """The content of a .gz file, whose own checksum is the first to notice damage."""
     try:
-        return gzip.decompress(path.read_bytes())
+        with gzip.open(path) as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise broken(path, f"unpacks to more than {MOST_BYTES:,} bytes, which no official file does")
+        return data
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise broken(path, f"is truncated or corrupt ({error})") from error
 
@@ -104,6 +109,8 @@ def read_archive(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
             for member in archive:
                 name = member.name.rsplit("/", 1)[-1]
                 if name in wanted and member.isfile():
+                    if member.size > MOST_BYTES:
+                        raise broken(path, f"holds {member.size:,} bytes as {name}, more than any official file does")
                     file = archive.extractfile(member)
                     assert file is not None  # it is a plain file
                     found[name] = file.read()

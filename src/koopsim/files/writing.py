@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from koopsim.errors import KoopsimError
+from koopsim.errors import KoopsimError, printable
 from koopsim.files.json import json_text
 
 PART = ".koopsim-part"
+LONGEST_SIDE = 60.0  # of a figure, in inches
 
 
 @contextlib.contextmanager
@@ -63,10 +64,26 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_figure(path: Path, figure: Any, **options: Any) -> None:
-    """Draw a matplotlib figure into `path`, atomically; what it is drawn as is the path's suffix."""
-    file = io.BytesIO()
-    figure.savefig(file, format=path.suffix.removeprefix("."), **({"dpi": 150} | options))
+    """Draw a matplotlib figure into `path`, atomically; what it is drawn as is the path's suffix.
+
+    No figure is a monster: one of many rows is drawn smaller, and text far outside its axes does not make it grow.
+    """
+    file, settings = io.BytesIO(), {"dpi": 150} | options
+    sides = figure.get_size_inches()
+    if max(sides) > LONGEST_SIDE:
+        figure.set_size_inches(*(min(side, LONGEST_SIDE) for side in sides))
+    if settings.get("bbox_inches") == "tight":
+        tight = figure.get_tightbbox()
+        if not (tight.width < 2 * sides[0] + 1 and tight.height < 2 * sides[1] + 1):
+            del settings["bbox_inches"]
+    figure.savefig(file, format=path.suffix.removeprefix("."), **settings)
     write_atomically(path, file.getvalue())
+
+
+def figure_text(text: str, most: int = 60) -> str:
+    """Somebody's name as it may stand in a figure: never read as a formula, on one line, of a bounded length."""
+    plain = printable(text).replace("$", r"\$")
+    return plain if len(plain) <= most else plain[: most - 3] + "..."
 
 
 def write_json(path: Path, value: Any) -> None:

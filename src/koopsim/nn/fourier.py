@@ -68,6 +68,8 @@ class RandomFourierFeatures(nn.Module):
         return x
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.shape[-1] != self.frequencies.shape[1]:
+            raise ValueError(f"psi was given {x.shape[-1]} numbers where it takes {self.frequencies.shape[1]}.")
         # Never in bf16: a phase of 100 rounded to three digits is noise.
         with torch.autocast(x.device.type, enabled=False):
             phase = self.scaled(x.to(self.frequencies.dtype)) @ self.frequencies.mT

@@ -50,6 +50,9 @@ class SIM(Model):
         projector: bool = False,
     ):
         super().__init__()
+        for name, size in (("lift_dim", lift_dim), ("hidden", hidden), ("outputs", outputs)):
+            if not isinstance(size, int) or size < 1:
+                raise ValueError(f"{name} is {size!r}; expected a whole number of at least 1.")
         lifted = lift_dim if fourier is None else 2 * fourier.frequencies.shape[0]
         self.mu = lift
         self.psi = nn.Identity() if fourier is None else fourier
@@ -59,7 +62,10 @@ class SIM(Model):
 
     def lifted(self, x: Tensor) -> Tensor:
         """phi(x), the state on the lifted space before the limit is taken."""
-        return self.psi(self.mu(x))
+        phi = self.psi(self.mu(x))
+        if phi.shape[-1] != self.limit.dim:
+            raise ValueError(f"The lift gives {phi.shape[-1]} numbers where lift_dim says {self.limit.dim}.")
+        return phi
 
     def state(self, x: Tensor) -> Tensor:
         """z, what stands in for the equilibrium of a DEQ."""

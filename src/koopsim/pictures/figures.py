@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from koopsim.files.writing import figure_text, write_atomically, write_figure
 from koopsim.pictures.read import to_pixels
-from koopsim.runs import write_atomically, write_figure
 
 COLOURS = {"SIM (single)": "#2563eb", "SIM (two)": "#dc2626", "SIM (RFF only)": "#059669", "Tancik": "#6b7280"}
 
@@ -28,7 +28,8 @@ def figure4(
             axis.imshow(np.clip(values, 0, 1), interpolation="nearest")
             axis.set_axis_off()
             known = (psnrs[r] if psnrs else {}).get(title)
-            axis.set_title(title if known is None else f"{title}, {known:.1f} dB", fontsize=10)
+            shown = figure_text(title)
+            axis.set_title(shown if known is None else f"{shown}, {known:.1f} dB", fontsize=10)
     return _saved(plt, figure, path)
 
 
@@ -42,14 +43,14 @@ def psnr_curves(
         known = [line for line in lines if key in line]
         axis.plot(
             [line["seconds"] for line in known], [line[key] for line in known],
-            label=name, color=COLOURS.get(name), marker="o", markersize=3, linewidth=1.5,
+            label=figure_text(name), color=COLOURS.get(name), marker="o", markersize=3, linewidth=1.5,
         )  # fmt: skip
     axis.set_xlabel("seconds of training, all pictures together")
     axis.set_ylabel("PSNR on test pixels, dB" if key == "test_psnr" else "PSNR, dB")
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False)
-    axis.set_title(title, fontsize=11)
+    axis.set_title(figure_text(title), fontsize=11)
     return _saved(plt, figure, path)
 
 

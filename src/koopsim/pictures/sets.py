@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.files.memory import require_memory
 from koopsim.pictures.read import as_image, read_picture
 
 PHOTOGRAPHS = ("china", "flower")
@@ -52,6 +53,7 @@ def picture_set(name: str, size: int, count: int | None = None, seed: int = 0, o
         if only not in names:
             raise KoopsimError(f"There is no picture {only!r} in {name!r}." + did_you_mean(only, names))
         names = [only]
+    require_memory(48 * len(names) * size * size, f"{len(names)} pictures of {size} x {size} ask for")
     values = np.stack([np.asarray(square(makers[n](), size), dtype=np.float32) for n in names])
     return PictureSet(tuple(names), values / np.float32(255))
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from koopsim.config import ClassificationConfig
+from koopsim.files.writing import figure_text, write_figure
 from koopsim.report.collect import Result, seconds_an_epoch
 from koopsim.report.kinds import is_of
 from koopsim.report.names import data_rank, kind_of, look_of, rank_of
 from koopsim.report.tables import Table, difference, spread
-from koopsim.runs import write_figure
 from koopsim.tasks.classification import data_title
 from koopsim.tasks.table2 import PUBLISHED
 
@@ -84,7 +84,7 @@ def learning_curves(results: Sequence[Result], folder: Path) -> list[Path]:
             row[0].plot([line["seconds"] for line in lines], losses, label=label, **style)
             row[1].plot([line["epoch"] for line in lines], losses, **style)
     for data, row in zip(sets, axes, strict=True):
-        row[0].set_ylabel(f"{data_title(data)}\ntraining loss")
+        row[0].set_ylabel(f"{figure_text(data_title(data))}\ntraining loss")
         for axis, text in zip(row, ("run-time in seconds", "epochs"), strict=True):
             axis.set_yscale("log")
             axis.set_xlabel(text)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from koopsim.runs import write_figure
+from koopsim.files.writing import figure_text, write_figure
 
 SHOWN = 24  # mistakes on the picture
+LARGEST = 60  # classes whose shares are written into the matrix, which grows no larger
 
 
 def confusion_matrix(labels: np.ndarray, named: np.ndarray, classes: int) -> np.ndarray:
@@ -33,15 +34,16 @@ def draw_confusion(confusion: np.ndarray, classes: Sequence[str], title: str, fi
     """The matrix in shares of each true class, the diagonal left pale so that mistakes stand out."""
     from matplotlib.figure import Figure
 
-    n = len(classes)
+    n, classes = len(classes), [figure_text(name, 24) for name in classes]
     share = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
     mistakes = share * (1 - np.eye(n))
-    figure = Figure(figsize=(1.8 + 0.55 * n, 1.6 + 0.5 * n), layout="constrained")
+    side = min(n, LARGEST)
+    figure = Figure(figsize=(1.8 + 0.55 * side, 1.6 + 0.5 * side), layout="constrained")
     axis = figure.add_subplot()
     axis.imshow(mistakes, cmap="Reds", vmin=0, vmax=max(mistakes.max(), 1e-9))
     for i in range(n):
         for j in range(n):
-            if confusion[i, j]:
+            if confusion[i, j] and n <= LARGEST:
                 dark = mistakes[i, j] > 0.6 * mistakes.max() and i != j
                 style = {"fontsize": 8, "color": "white" if dark else "black", "weight": "bold" if i == j else "normal"}
                 axis.text(j, i, f"{100 * share[i, j]:.1f}", ha="center", va="center", **style)
@@ -49,7 +51,7 @@ def draw_confusion(confusion: np.ndarray, classes: Sequence[str], title: str, fi
     axis.set_yticks(range(n), classes)
     axis.set_xlabel("named")
     axis.set_ylabel("true")
-    axis.set_title(f"{title}\n% of each class", fontsize=10)
+    axis.set_title(f"{figure_text(title, 120)}\n% of each class", fontsize=10)
     write_figure(file, figure)
 
 
@@ -68,6 +70,7 @@ def draw_mistakes(
     for axis, image, is_, called, p in zip(axes, images, true, named, sure, strict=False):
         grey = image.shape[0] == 1
         axis.imshow(image[0] if grey else image.transpose(1, 2, 0), cmap="gray" if grey else None, vmin=0, vmax=255)
+        is_, called = figure_text(is_, 24), figure_text(called, 24)
         axis.set_title(f"{is_}\ncalled {called}\n{p:.0%} sure", fontsize=7)
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(figure_text(title, 120), fontsize=10)
     write_figure(file, figure)

@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from koopsim import kinds
 from koopsim.errors import KoopsimError
+from koopsim.files.writing import figure_text, write_figure
 from koopsim.report.charts import Axis, Chart, Series, short
 from koopsim.report.kinds import Result, model_kind
 from koopsim.report.names import kind_of, look_of, place_of, seed_of, title_of
 from koopsim.report.tables import Table
-from koopsim.runs import RunDirectory, write_figure
+from koopsim.runs import RunDirectory
 
 LARGEST = 256  # rows of U V; larger ones take seconds each
 SECONDS = 8.0  # of this process, for all spectra of a page
@@ -128,10 +129,10 @@ def spectrum_figure(found: Sequence[RunSpectrum], folder: Path) -> list[Path]:
     for place, axis in zip(places, figure.subplots(1, len(places), squeeze=False)[0], strict=True):
         axis.add_patch(Circle((0, 0), 1, fill=False, color="0.6", linestyle="--"))
         for s in (s for s in found if s.place == place):
-            best = {"marker": "x"} if kind_of(s.name).endswith(":best") else {}
-            axis.scatter(s.eigenvalues.real, s.eigenvalues.imag, s=14, label=title_of(s.name), alpha=0.8, **best)
+            best: dict = {"alpha": 0.8} | ({"marker": "x"} if kind_of(s.name).endswith(":best") else {})
+            axis.scatter(s.eigenvalues.real, s.eigenvalues.imag, s=14, label=figure_text(title_of(s.name)), **best)
         axis.set_aspect("equal", "datalim")
-        axis.set_title(place, fontsize=10)
+        axis.set_title(figure_text(place), fontsize=10)
         axis.set_xlabel("Re λ")
         axis.legend(frameon=False, fontsize=7)
         axis.spines[["top", "right"]].set_visible(False)

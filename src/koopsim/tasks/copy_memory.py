@@ -17,6 +17,7 @@ from torch import Tensor
 
 from koopsim.config import CopyMemoryConfig, Run
 from koopsim.errors import KoopsimError
+from koopsim.files.memory import require_memory
 from koopsim.kinds import Preset, Scale, TaskKind, register
 from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.spaces import Choice, LogUniform, SearchSpace
@@ -50,6 +51,7 @@ class CopyMemory(Task):
     def __init__(self, config: CopyMemoryConfig, device: torch.device | str = "cpu"):
         self.config = config
         total = config.train + config.valid + config.test
+        require_memory(10 * total * (config.horizon + 2 * DIGITS), f"{total:,} sequences ask for")
         generator = torch.Generator().manual_seed(config.seed)
         digits = torch.randint(1, 9, (total, DIGITS), generator=generator)
         x, y = sequences(digits, config.horizon)

@@ -54,7 +54,9 @@ def load(what: Path | str, device: torch.device | str = "cpu") -> nn.Module:
     if Path(what).is_file():
         return load_saved(what, device)
     name = str(what).removeprefix(PREFIX)
-    if Path(what).is_dir() or (name not in cards() and not str(what).startswith(PREFIX)):
+    if not Path(what).is_dir() and name not in cards() and not str(what).startswith(PREFIX):
+        raise KoopsimError(f"There is no run directory {what}, and no model of the zoo." + did_you_mean(name, cards()))
+    if Path(what).is_dir():
         model = load_run(what, device)
         return model if isinstance(model, nn.ModuleList) else known(model, *_about(Path(what)))
     run = run_of_card(name)

@@ -1,0 +1,259 @@
+"""The hostile campaign: `make hostile`. Seeded; the seed is printed, and counts go to results/hostile.json.
+
+    mutated files x verbs, kills, options at their extremes, other people's folders
+    wanted: 0 tracebacks, 0 hangs, 0 foreign bytes touched, 0 wrong answers accepted in silence
+
+Everything runs in forks of one warm process (warm.py), in a temporary folder, on as many workers as there are cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from corpus import Case, Truths, build, cases, figures
+from extremes import arguments
+from kills import WORKS, killed, truths
+from mutations import mutated
+from warm import Ended, run, warm_up
+
+LIMIT = 30.0  # seconds for a verb; more is a hang
+LEAST = {"mutations": 5000, "kills": 60}
+THEIRS = (
+    "ray/thesis.txt",
+    "best/config.json",
+    "result.json",
+    "metrics.jsonl",
+    "checkpoint.safetensors",
+    "index.html",
+    "verdict.json",
+    "p/result.json",
+    "env.json",
+    "bench.json",
+    "search.txt",
+    "state.safetensors",
+)
+
+
+class Book:
+    """What happened: counts, and every fault in words that let one repeat it."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.faults: list[str] = []
+
+    def take(self, kind: str, what: str, ended: Ended, wrong: str | None = None) -> None:
+        """One ending: a fault of the first kind that fits, or accepted, or refused."""
+        self.counts[kind] += 1
+        last = (ended.err.strip().splitlines() or [""])[-1][:300]
+        if ended.hung:
+            self._fault("hangs", f"{what}: no end within {LIMIT:.0f} s")
+        elif ended.crashed:
+            self._fault("tracebacks", f"{what}: status {ended.status}: {last}")
+        elif wrong:
+            self._fault("silent", f"{what}: {wrong}")
+        elif ended.status not in (0, 2):
+            self._fault("tracebacks", f"{what}: status {ended.status}: {last}")
+        else:
+            self.counts["accepted" if ended.status == 0 else "refused"] += 1
+
+    def _fault(self, kind: str, words: str) -> None:
+        self.counts[kind] += 1
+        self.faults.append(f"{kind}: {words}")
+
+    def add(self, other: Book) -> None:
+        self.counts += other.counts
+        self.faults += other.faults
+
+
+def snapshot(folder: Path) -> str:
+    """One number for all that is below a folder."""
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        found.update(f"{path.relative_to(folder)}\0{path.is_symlink()}\0".encode())
+        if path.is_file() and not path.is_symlink():
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def silent(case: Case, ended: Ended, truth: Truths) -> str | None:
+    """What is wrong with an answer that was given: no JSON, or other figures than an intact file's."""
+    if ended.status != 0 or "--json" not in case.argv:
+        return None
+    try:
+        said = json.loads(ended.out, parse_constant=lambda name: 1 / 0)
+    except (ValueError, ZeroDivisionError):
+        return f"what it printed is no JSON: {ended.out[-200:]!r}"
+    if case.truth and isinstance(said, dict) and figures(ended) != truth[case.truth]:
+        return f"{figures(ended)} where {truth[case.truth]} belongs"
+    return None
+
+
+def worker(job: tuple[int, int, int, Path, Truths, dict[str, Any]]) -> Book:
+    """A share of the campaign, with a seed and a folder of its own."""
+    number, seed, count, base, truth, whole = job
+    book, rng, root = Book(), random.Random(f"{seed}/{number}"), base / f"worker{number}"
+    (root / "mine").mkdir(parents=True)
+    for name in THEIRS:
+        (root / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "mine" / name).write_text(f"mine: {name}")
+    before, log = snapshot(root / "mine"), root / "log"
+    known = cases()
+    for index in range(count):
+        case = rng.choices(known, [c.weight for c in known])[0]
+        here = root / "case"
+        shutil.rmtree(here, ignore_errors=True)
+        shutil.copytree(base / "base" / case.folder, here)
+        file = here / case.file
+        data, how = mutated(case.kind, file.read_bytes(), rng)
+        file.write_bytes(data)
+        ended = run(case.argv, here, log, LIMIT)
+        what = f"worker {number}, mutation {index}: {how} of {case.folder}/{case.file}, koopsim {' '.join(case.argv)}"
+        book.take("mutations", what, ended, silent(case, ended, truth))
+        if index % 50 == 0 and snapshot(root / "mine") != before:
+            book._fault("foreign", what)
+    for index in range(whole["kills"]):
+        work = WORKS[(index + number) % len(WORKS)]
+        wrong = killed(work, rng, root, base / "base" / "files", whole["truths"][work.name])
+        book.counts["kills"] += 1
+        if wrong:
+            book._fault("silent", f"worker {number}, kill {index}: {wrong}")
+    for index, argv in enumerate(arguments()):
+        if index % whole["workers"] == number:
+            book.add(extreme(argv, root, base, log))
+    if number == 0:
+        book.add(foreign(root, base, log))
+    if snapshot(root / "mine") != before:
+        book._fault("foreign", f"worker {number}")
+    return book
+
+
+def extreme(argv: list[str], root: Path, base: Path, log: Path) -> Book:
+    book, here = Book(), root / "case"
+    shutil.rmtree(here, ignore_errors=True)
+    shutil.copytree(base / "base" / "files", here)
+    book.take("extremes", f"koopsim {' '.join(argv)}", run(argv, here, log, LIMIT))
+    return book
+
+
+def foreign(root: Path, base: Path, log: Path) -> Book:
+    """A stranger's folder as --out of every verb that writes."""
+    book, mine = Book(), root / "mine"
+    files = base / "base" / "files"
+    from extremes import DIGITS, FIT, PICTURES, TRAIN, TUNE
+
+    there = ["--out", str(mine)]
+    for argv in (
+        [*TRAIN, *there],
+        [*TUNE, *there],
+        [*TUNE, *there, "--overwrite"],
+        [*PICTURES, *there],
+        [*DIGITS, *there],
+        ["tune", *PICTURES[1:-2], "--per-picture", "--trials", "1", *there],
+        ["report", str(base / "base" / "copy"), *there],
+        ["fit", "p.png", *FIT, *there],
+        ["spectrum", "matrix.npy", *there],
+        ["bench", "stack", "--quick", *there],
+        ["render", "fits/p", "--out", str(mine / "index.html")],
+        ["render", "fits/p", "--out", "/dev/null", "--overwrite"],
+        ["eval", "named", "--device", "cpu", "--out", str(mine / "p")],
+    ):
+        before = snapshot(mine)
+        ended = run(argv, files, log, LIMIT)
+        book.take("folders", f"koopsim {' '.join(argv)}", ended)
+        if snapshot(mine) != before and ended.status != 0:
+            book._fault("foreign", f"koopsim {' '.join(argv)}")
+        for extra in (
+            "confusion.png",
+            "mistakes.png",
+            "mistakes.json",
+            ".koopsim",
+        ):  # of eval, which clashes with nothing
+            (mine / "p" / extra).unlink(missing_ok=True)
+    return book
+
+
+def campaign(seed: int, mutations: int, kills: int, workers: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """All of it; what happened, as JSON values."""
+    began = time.monotonic()
+    warm_up()
+    with tempfile.TemporaryDirectory(prefix="koopsim-hostile-") as folder:
+        base = Path(folder)
+        truth = build(base / "base", base / "log")
+        share = {
+            "truths": truths(base, base / "base" / "files") if kills else {},
+            "workers": workers,
+            "kills": -(-kills // workers),
+        }
+        say(f"corpus made in {time.monotonic() - began:.0f} s; {mutations} mutations, {kills} kills, {workers} workers")
+        jobs = [(n, seed, -(-mutations // workers), base, truth, share) for n in range(workers)]
+        book = Book()
+        with multiprocessing.get_context("fork").Pool(workers) as pool:
+            for part in pool.imap_unordered(worker, jobs):
+                book.add(part)
+    names = (
+        "mutations",
+        "kills",
+        "extremes",
+        "folders",
+        "accepted",
+        "refused",
+        "tracebacks",
+        "hangs",
+        "foreign",
+        "silent",
+    )
+    return {
+        "seed": seed,
+        **{name: book.counts[name] for name in names},
+        "faults": sorted(book.faults),
+        "seconds": time.monotonic() - began,
+        "cores": os.cpu_count(),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=24)
+    parser.add_argument("--mutations", type=int, default=LEAST["mutations"])
+    parser.add_argument("--kills", type=int, default=LEAST["kills"])
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, default=None)
+    given = parser.parse_args()
+
+    def say(line: str) -> None:
+        print(f"hostile, seed {given.seed}: {line}", file=sys.stderr, flush=True)
+
+    found = campaign(given.seed, given.mutations, given.kills, given.workers, say)
+    for fault in found["faults"]:
+        say(fault)
+    say(
+        ", ".join(
+            f"{found[name]} {name}"
+            for name in ("mutations", "kills", "accepted", "refused", "tracebacks", "hangs", "foreign", "silent")
+        )
+        + f" in {found['seconds']:.0f} s"
+    )
+    if given.out:
+        from koopsim.runs import environment, write_json
+
+        write_json(given.out, found | {"environment": environment()})
+    return 1 if found["faults"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""What is made hostile: one small example of every kind of file, with the verbs that read it.
+
+base/    made once by the verbs themselves;   a case copies its folder, changes one file, and calls a verb
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from warm import Ended, run
+
+COPY = "copy/sim-single --scale smoke --device cpu --recipe.epochs 1 --task.horizon 3 --model.lift.levels 2".split()
+COPY += "--task.train 40 --task.valid 10 --task.test 10".split()
+IMAGE = "image/sim-rff --device cpu --task.size 8 --task.steps-an-epoch 2 --recipe.epochs 1 --model.hidden 8".split()
+IMAGE += "--task.count 2 --model.fourier.features 8".split()
+FIT = "--steps 4 --features 4 --hidden 4 --no-animation --device cpu".split()
+FORMS = ("png", "jpg", "gif", "webp", "bmp", "tiff", "ppm")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verb that reads a file: what is copied, which file is changed, how it is read, and what must stay true."""
+
+    folder: str
+    file: str
+    kind: str
+    argv: tuple[str, ...]
+    weight: int = 1
+    truth: str | None = None  # where a changed file may not change the answer: the answer's name among the truths
+
+
+Truths = dict[str, str]
+
+
+def figures(ended: Ended) -> str:
+    """The figures in a verb's JSON, without times and paths."""
+    said = json.loads(ended.out)
+    kept = {key: said[key] for key in ("test", "valid", "accuracy", "loss", "case", "psnr", "best") if key in said}
+    return json.dumps(kept, sort_keys=True)
+
+
+def build(base: Path, log: Path) -> Truths:
+    """Make the corpus; the figures of every verb on what is intact."""
+
+    def done(*argv: str, where: Path = base) -> Ended:
+        ended = run([str(a) for a in argv], where, log, 120)
+        if ended.status:
+            raise RuntimeError(f"{' '.join(argv)}: {ended.err[-2000:]}")
+        return ended
+
+    rng = np.random.default_rng(0)
+    base.mkdir(parents=True)
+    done("train", *COPY, "--out", "copy")
+    unfinished(base, "copy", "unfinished")
+    done("train", *IMAGE, "--out", "image")
+    unfinished(base, "image", "image-unfinished")
+    done("tune", *COPY, "--trials", "2", "--max-t", "1", "--retrain", "1", "--out", "search")
+    shutil.copytree(base / "search", base / "search-open")
+    (base / "search-open" / "result.json").unlink()
+    done("tune", *IMAGE, "--per-picture", "--trials", "1", "--max-t", "1", "--retrain", "0", "--out", "each")
+    shutil.copytree(base / "each", base / "each-open")
+    (base / "each-open" / "result.json").unlink()
+    (base / "files").mkdir()
+    files = base / "files"
+    pixels = rng.integers(0, 255, (8, 8, 3), np.uint8)
+    from PIL import Image
+
+    for form in FORMS:
+        Image.fromarray(pixels).save(files / f"p.{form}")
+    np.savez(files / "x.npz", x=rng.integers(0, 255, (40, 8, 8), np.uint8), y=np.arange(40) % 2)
+    np.save(files / "matrix.npy", 0.9 * np.eye(3))
+    np.save(files / "trajectory.npy", np.cumprod(np.full((30, 2), 0.9), axis=0))
+    np.savetxt(files / "t.csv", np.cumprod(np.full((30, 2), 0.9), axis=0), delimiter=",", header="a,b", comments="")
+    (files / "space.toml").write_text('trials = 1\n[parameters]\nlearning_rate = "log 1e-4 1e-2"\n')
+    (files / "space.json").write_text(json.dumps({"trials": 1, "parameters": {"learning_rate": "log 1e-4 1e-2"}}))
+    done("fit", "p.png", *FIT, "--out", "fits", where=files)
+    for name in ("cat/1.png", "cat/2.png", "dog/1.png", "dog/2.png"):
+        (files / "classes" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(rng.integers(0, 255, (8, 8, 3), np.uint8)).save(files / "classes" / name)
+    done("train", "--data", "x.npz", "--device", "cpu", "--recipe.epochs", "1", "--out", "named", where=files)
+    told = {
+        "eval copy": done("eval", "copy", "--device", "cpu", "--json"),
+        "eval image": done("eval", "image", "--device", "cpu", "--json"),
+        "eval named": done("eval", "named", "--device", "cpu", "--json", where=files),
+        "spectrum copy": done("spectrum", "copy", "--json"),
+    }
+    for name in ("unfinished", "image-unfinished", "search-open"):
+        shutil.copytree(base / name, base / "scratch" / name)
+        verb = "tune" if "search" in name else "train"
+        told[f"resume {name}"] = done(verb, "--resume", name, "--device", "cpu", "--json", where=base / "scratch")
+    shutil.rmtree(base / "scratch")
+    return {name: figures(ended) for name, ended in told.items()}
+
+
+def unfinished(base: Path, name: str, new: str) -> None:
+    """The run as it was before its result was written."""
+    shutil.copytree(base / name, base / new)
+    (base / new / "result.json").unlink()
+
+
+def cases() -> list[Case]:
+    """Every kind of file with every verb that reads it."""
+    cpu = ("--device", "cpu")
+    found = []
+
+    def add(folder: str, files: str, argv: str, weight: int = 1, truth: str | None = None, more: tuple = ()) -> None:
+        for name in files.split():
+            argument = tuple(argv.replace("FILE", name).split()) + more
+            found.append(Case(folder, name, kind_of(name), argument, weight, truth))
+
+    add("copy", "checkpoint.safetensors data.json", "eval . --json", 12, "eval copy", cpu)
+    add("copy", "config.json", "eval . --json", 14, None, cpu)
+    add("copy", "checkpoint.safetensors", "spectrum . --json", 5, "spectrum copy")
+    add("copy", "config.json", "spectrum . --json", 5)
+    add("copy", "config.json checkpoint.safetensors", "export . --format pt2 --no-check --out m.pt2", 1)
+    add("copy", "result.json metrics.jsonl config.json env.json .koopsim", "report . --out r --json", 4)
+    add("copy", "result.json", "train --resume . --json", 6, None, cpu)
+    add(
+        "unfinished",
+        "checkpoint.safetensors metrics.jsonl data.json .koopsim",
+        "train --resume . --json",
+        7,
+        "resume unfinished",
+        cpu,
+    )
+    add("unfinished", "config.json env.json", "train --resume . --json", 6, None, cpu)
+    add("image", "checkpoint.safetensors data.json", "eval . --json", 7, "eval image", cpu)
+    add(
+        "image-unfinished",
+        "checkpoint.safetensors metrics.jsonl",
+        "train --resume . --json",
+        6,
+        "resume image-unfinished",
+        cpu,
+    )
+    add("image", "config.json", "eval . --json", 5, None, cpu)
+    add("search-open", "state.safetensors .koopsim", "tune --resume . --retrain 0 --json", 7, "resume search-open", cpu)
+    add("search-open", "search.json", "tune --resume . --retrain 0 --json", 8, None, cpu)
+    add("search", "result.json", "tune --resume . --json", 6, None, cpu)
+    add("search", "trials.csv search.json result.json best/result.json", "report . --out r --json", 4)
+    add(
+        "each-open",
+        "pictures.json china/search.json china/result.json",
+        "tune --resume . --retrain 0 --json",
+        5,
+        None,
+        cpu,
+    )
+    add("files", "fits/p/network.safetensors", "render fits/p --out r.png --json", 12, None, cpu)
+    add("files", " ".join(f"p.{form}" for form in FORMS), "fit FILE --out f --overwrite --json", 3, None, tuple(FIT))
+    add("files", "x.npz", "eval named --json", 12, "eval named", cpu)
+    add("files", "x.npz", "train --data FILE --recipe.epochs 1 --out r --json", 4, None, cpu)
+    add("files", "classes/cat/1.png", "train --data classes --recipe.epochs 1 --out r --json", 3, None, cpu)
+    add("files", "matrix.npy trajectory.npy t.csv", "spectrum FILE --json", 8)
+    add(
+        "files",
+        "space.toml space.json",
+        "tune copy/sim-single --scale smoke --space FILE --max-t 1 --grace 1 --retrain 0 "
+        "--task.train 4 --task.valid 2 --task.test 2 --task.horizon 2 --recipe.batch-size 2 --out s --json",
+        3,
+        None,
+        cpu,
+    )
+    return found
+
+
+def kind_of(name: str) -> str:
+    ending = name.rsplit(".", 1)[-1]
+    known = {
+        "json": "json",
+        "koopsim": "json",
+        "jsonl": "lines",
+        "csv": "csv",
+        "safetensors": "tensors",
+        "npz": "npz",
+        "npy": "npy",
+        "toml": "text",
+    }
+    return known.get(ending, "picture")
+
+
+Check = Callable[[Case, Ended], str | None]
