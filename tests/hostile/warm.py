@@ -7,7 +7,7 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,8 +59,8 @@ def warm_up() -> None:
     PIL.Image.init()
 
 
-def begin(argv: Sequence[str], where: Path, log: Path) -> int:
-    """Fork; the child is `koopsim ARGV` in the folder `where`. Its process id."""
+def begin(argv: Sequence[str], where: Path, log: Path, prepare: Callable[[], None] | None = None) -> int:
+    """Fork; the child is `koopsim ARGV` in the folder `where`, once it is prepared. Its process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -77,6 +77,8 @@ def begin(argv: Sequence[str], where: Path, log: Path) -> int:
         os.chdir(where)
         from koopsim.cli import main
 
+        if prepare:
+            prepare()
         try:
             status = main(list(argv))
         except SystemExit as stop:  # tyro's own answer to a bad option
@@ -109,5 +111,7 @@ def wait(pid: int, log: Path, limit: float) -> Ended:
     return Ended(os.waitstatus_to_exitcode(code), out, err, hung, time.monotonic() - began)
 
 
-def run(argv: Sequence[str], where: Path, log: Path, limit: float = 30.0) -> Ended:
-    return wait(begin(argv, where, log), log, limit)
+def run(
+    argv: Sequence[str], where: Path, log: Path, limit: float = 30.0, prepare: Callable[[], None] | None = None
+) -> Ended:
+    return wait(begin(argv, where, log, prepare), log, limit)
