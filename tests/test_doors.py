@@ -9,6 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from PIL import Image
+
+from koopsim import datasets
 
 HERE = Path(__file__).parent
 PACKAGE = HERE / "plugin_package"
@@ -50,6 +53,8 @@ def runs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def told(installed, runs) -> dict[str, dict]:
     """Every verb on what the package brings, by a word for each."""
+    images = datasets.load("digits")
+    Image.fromarray(images.train[0][images.train[1] == 7][0, 0]).save(runs / "seven.png")
     smoke = ["--scale", "smoke"]
     commands = {
         "presets": ["presets", "--json"],
@@ -62,6 +67,7 @@ def told(installed, runs) -> dict[str, dict]:
         "listed": ["data", "list", "--json"],
         "tune": ["tune", "pendulum/sim-single", *smoke, "--trials", "3", "--out", "search", "--json"],
         "stacked": ["tune", "digits/tanh", *smoke, "--trials", "3", "--engine", "stacked", "--out", "stack", "--json"],
+        "predict": ["predict", "tanh", str(runs / "seven.png"), "--json"],
         "export": ["export", "tanh", "--format", "pt2", "--json"],
         "report": ["report", ".", "--out", "report", "--json"],
     }
@@ -107,6 +113,11 @@ def test_its_searches_choose_and_train_again(told, runs):
     assert found["best"]["error"] > 0
     assert "test" in found
     assert json.loads(told["stacked"]["out"])["metric"] == "accuracy"
+
+
+def test_its_model_names_a_picture(told):
+    assert "seven.png" in told["predict"]["out"]
+    assert '"7"' in told["predict"]["out"]
 
 
 def test_its_model_is_exported_and_checked(told, runs):

@@ -157,7 +157,7 @@ class TaskKind:
     order: ClassVar[int] = 100  # of tasks in lists; the paper's come first
     table: ClassVar[str | None] = None  # of the paper, which its rows make,
     figures: ClassVar[tuple[str, ...]] = ()  # and the figures
-    many: ClassVar[bool] = False  # a network for each of its pictures, not one for all
+    many: ClassVar[bool]  # a network for each of its pictures, not one for all; as the task says
     final_split: ClassVar[Literal["train", "train+valid"]] = "train+valid"  # trained on after a search
     judged: ClassVar[Figure]  # the figure that decides; the task's metric unless told
     shown: ClassVar[tuple[str, ...]] = ()  # the figures of the test split that its table shows; that one unless told
@@ -165,6 +165,7 @@ class TaskKind:
     setting: ClassVar[tuple[str, type] | None] = None  # the entry of its configuration that names its data
 
     def __init_subclass__(cls) -> None:
+        cls.many = getattr(getattr(cls, "task", None), "many", False)
         if not hasattr(cls, "judged") and hasattr(cls, "task"):
             name = cls.task.metric
             cls.judged = Figure(name, name.replace("_", " "), "{:.4g}", "{:.3g}", cls.task.lower_is_better)

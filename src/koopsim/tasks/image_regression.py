@@ -193,7 +193,6 @@ class ImageRegressionKind(TaskKind):
 
     config, task = ImageRegressionConfig, ImageRegression
     order, table, figures = 3, "table3", ("figure4",)
-    many = True
     setting, judged, shown = ("pictures", str), PSNR, ("psnr", "psnr_std")
     curve = Curve("train_psnr", "PSNR of training pixels, dB", log=False)
     final_split = "train"  # as in the paper: the valid pixels are never trained on

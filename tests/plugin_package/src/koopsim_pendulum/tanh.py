@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from koopsim.config import ClassificationConfig, ModelConfig, Recipe, Run
 from koopsim.kinds import ModelKind, Preset, Shape, register
+from koopsim.nn.saved import Model
 from koopsim.words import Look
 
 
@@ -19,14 +20,15 @@ class TanhConfig(ModelConfig):
     outputs: int = 10
 
 
-class TanhNetwork(nn.Sequential):
+class TanhNetwork(Model):
     """(n, ...) -> (n, outputs)."""
 
     def __init__(self, inputs: int, width: int, outputs: int):
-        super().__init__(nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, outputs))
+        super().__init__()
+        self.hidden, self.output = nn.Linear(inputs, width), nn.Linear(width, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.flatten(1))
+        return self.output(torch.tanh(self.hidden(x.flatten(1))))
 
 
 @register
