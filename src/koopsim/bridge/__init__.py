@@ -4,6 +4,7 @@ from koopsim.bridge.closed_form import ClosedForm, closed_form, compare
 from koopsim.bridge.closed_measure import ClosedMeasure, closed_measure, compare_measures
 from koopsim.bridge.distill import DistillReport, DistillWarning, distill
 from koopsim.bridge.examine import LimitSpectrum, examine
+from koopsim.bridge.health import Health
 from koopsim.bridge.jacobian import Linearisation, linearise
 from koopsim.bridge.measures import MeasureReport, embed, embedding
 from koopsim.bridge.observe import Observation, observe
@@ -16,6 +17,7 @@ __all__ = [
     "ClosedMeasure",
     "DistillReport",
     "DistillWarning",
+    "Health",
     "LimitSpectrum",
     "Linearisation",
     "MeasureReport",

@@ -13,6 +13,8 @@ the next level above. A solve that fills its budget raises it; until then its sa
 from __future__ import annotations
 
 from collections.abc import Hashable
+from importlib import import_module
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -66,6 +68,10 @@ class SolverModel(Model):
         forward, backward = (self._budget(needed, now, limit) for needed, now, limit in ways)
         self.captured_steps = (forward, backward)
         self.longest.zero_()
+
+    def health(self, x: Tensor) -> Any:
+        """Where the model stands on these inputs: convergence, spectral radius, case (`koopsim.bridge.health`)."""
+        return import_module("koopsim.bridge.health").health(self, x)  # a room below, asked for by name when needed
 
     def _budget(self, needed: int, now: int, limit: int) -> int:
         if not needed:  # nothing is known yet

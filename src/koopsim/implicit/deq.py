@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -135,10 +136,8 @@ class DEQ(nn.Module):
     def health(self, *inputs: Any) -> Any:
         """Where this DEQ stands on these inputs: convergence, spectral radius, case. A table; `.plot()` a picture.
 
-        The spectral room does the work, which lies below this one: it is asked for by name when it is needed.
+        The bridge does the work, a room below this one: it is asked for by name when it is needed.
         """
-        from importlib import import_module
-
         return import_module("koopsim.bridge.health").health(self, *inputs)
 
     def initial(self, *inputs: Any) -> State:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -150,10 +151,16 @@ class MultiscaleDEQ(SolverModel):
         if x.dim() != 4 or tuple(x.shape[1:]) != tuple(self.image):
             given, expected = tuple(x.shape), ("batch", *self.image)
             raise KoopsimError(f"The images have shape {given}; expected {expected}. Build the model with their size.")
+        return self.deq(*self.injected(x), z0=z0)
+
+    def injected(self, x: Tensor) -> States:
+        """u, what the cell sees of the images; in full precision, even under autocast."""
         dtype = self.readout.weight.dtype
         seen = self.stem(x.to(dtype))
-        u = [inject(F.avg_pool2d(seen, 2**s) if s else seen).to(dtype) for s, inject in enumerate(self.inject)]
-        return self.deq(*u, z0=z0)  # in full precision, even under autocast
+        return tuple(inject(F.avg_pool2d(seen, 2**s) if s else seen).to(dtype) for s, inject in enumerate(self.inject))
+
+    def health(self, x: Tensor) -> Any:
+        return self.deq.health(*self.injected(x))
 
     def forward(self, x: Tensor) -> Tensor:
         z, self.last_info = self.solve(x)

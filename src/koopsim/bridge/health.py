@@ -1,0 +1,137 @@
+"""Where a DEQ stands on given inputs: `deq.health(x)`.
+
+    converged   does its own solver get below its tolerance, in how many steps
+    radius      rho(df/dz) at the fixed point: below 1 the plain iteration settles from close by     (`jacobian.py`)
+    case        what the plain iteration z <- f(z, x) does: settles at the origin (i) or elsewhere (ii), keeps moving in
+                a bounded set (iii), diverges (iv); from a Koopman matrix of its increments          (`observe.py`)
+
+A solver may converge where the plain iteration does not: Anderson, Broyden and Newton reach fixed points that repel. It
+is slower there, and such a DEQ is not called healthy. States of several tensors and many inputs are put side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from koopsim.bridge.hidden import Solvable, hidden_map
+from koopsim.bridge.jacobian import Linearisation, linearise
+from koopsim.bridge.observe import Observation, observe
+from koopsim.bridge.plots import plot_observation
+from koopsim.errors import KoopsimError
+from koopsim.implicit import DEQ
+from koopsim.implicit.state import Packing, packing_of
+
+NUMERALS = {"origin": "i", "fixed-point": "ii", "invariant-set": "iii", "divergent": "iv"}
+LARGE = 2**13  # numbers of a state above which fewer steps are watched, from one start
+SHOWN = 12  # inputs in the table
+
+
+@dataclass(frozen=True)
+class Health:
+    """What was found, an input each. `str(health)` is the table."""
+
+    steps: np.ndarray
+    residuals: np.ndarray
+    converged: np.ndarray
+    radius: np.ndarray  # nan where no fixed point was found
+    cases: tuple[str, ...]
+    seen: Observation
+    local: list[Linearisation]
+
+    @property
+    def healthy(self) -> bool:
+        """Every solve converges, at a point that attracts."""
+        return bool(self.converged.all() and (self.radius < 1).all())
+
+    def __str__(self) -> str:
+        lines = ["input  steps  residual  converged  radius  case"]
+        for i in range(min(len(self.cases), SHOWN)):
+            case = self.cases[i]
+            named = f"({NUMERALS[case]}) {case}" if case in NUMERALS else case
+            yes = "yes" if self.converged[i] else "no"
+            lines.append(
+                f"{i:5d}  {self.steps[i]:5d}  {self.residuals[i]:8.1e}  {yes:>9}  {self.radius[i]:6.3f}  {named}"
+            )
+        if len(self.cases) > SHOWN:
+            lines.append(f"... and {len(self.cases) - SHOWN} more inputs")
+        found = self.radius[np.isfinite(self.radius)]
+        most = f", largest spectral radius {found.max():.3f}" if len(found) else ", no fixed point found"
+        lines.append(
+            f"{int(self.converged.sum())} of {len(self.cases)} solves converge{most}; plain iteration: {self.seen.case}"
+        )
+        return "\n".join(lines)
+
+    def plot(self) -> Any:
+        """The increments of the iteration and the eigenvalues of df/dz, as a figure."""
+        return plot_observation(self.seen, self.local)
+
+
+def health(deq: Solvable, *inputs: Any, steps: int = 200) -> Health:
+    """Solve, linearise and watch, input by input; a few inputs are enough."""
+    one, x = _on_matrices(deq, inputs) if isinstance(deq, DEQ) else (deq, inputs[0])
+    size = _state_size(one, x)
+    seen = observe(one, x, steps=min(steps, 60) if size > LARGE else steps, starts=1 if size > LARGE else 2)
+    local = linearise(one, x)
+    if seen.solver is None:
+        raise KoopsimError(f"A {type(deq).__name__} has no solver; wrap the cell: koopsim.implicit.DEQ(cell).")
+    found, radius = seen.solver, np.array([point.radius for point in local])
+    steps_taken, residuals, converged = (t.cpu().numpy() for t in (found.steps, found.residuals, found.converged))
+    return Health(steps_taken, residuals, converged, radius, seen.cases, seen, local)
+
+
+class _Joined(nn.Module):
+    """The cell of a DEQ on matrices: the parts of a state side by side, and so its inputs."""
+
+    def __init__(self, cell: Any, state: Packing, given: Packing, shared: list[Any], places: list[int]) -> None:
+        super().__init__()
+        self.cell, self.state, self.given, self.shared, self.places = cell, state, given, shared, places
+
+    def initial(self, x: Tensor) -> Tensor:
+        return x.new_zeros(len(x), sum(self.state.sizes))
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        inputs = list(self.shared)
+        for place, part in zip(self.places, self.given.unpack(x), strict=True):
+            inputs[place] = part
+        return self.state.pack(self.cell(self.state.unpack(z), *inputs))
+
+
+def _on_matrices(deq: DEQ, inputs: tuple[Any, ...]) -> tuple[DEQ, Tensor]:
+    """The same DEQ with one input and one tensor for a state, as the bridge knows it."""
+    state = packing_of(deq.initial(*inputs))
+    if state.single and len(inputs) == 1:
+        return deq, inputs[0]
+    count = len(deq.initial(*inputs) if state.single else state.pack(deq.initial(*inputs)))
+    places = [
+        i
+        for i, x in enumerate(inputs)
+        if isinstance(x, Tensor) and x.dim() and len(x) == count and x.is_floating_point()
+    ]
+    if not places:
+        raise KoopsimError(
+            f"None of the {len(inputs)} inputs has a sample for each of the {count} states; pass x first."
+        )
+    each = tuple(inputs[i].detach().to(torch.promote_types(inputs[i].dtype, torch.float32)) for i in places)
+    given = packing_of(each)
+    shared = [None if i in places else x.detach() if isinstance(x, Tensor) else x for i, x in enumerate(inputs)]
+    if state.single:
+        state = packing_of((deq.initial(*inputs),))
+        cell: Any = lambda z, *rest: (deq.cell(z[0], *rest),)  # noqa: E731
+    else:
+        cell = deq.cell
+    joined = DEQ(_Joined(cell, state, given, shared, places), deq.solver, deq.max_steps, deq.tol)
+    return joined.train(deq.training), given.pack(each)
+
+
+def _samples(x: Tensor) -> int:
+    return len(x) if x.dim() else 0
+
+
+def _state_size(deq: Any, x: Tensor) -> int:
+    with torch.no_grad():
+        return hidden_map(deq, x[:1])[1].numel()

@@ -1,0 +1,76 @@
+"""deq.health(x): what is known in closed form, for tensors, structures and models."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from koopsim.implicit import DEQ, MonDEQ, MultiscaleDEQ, TransformerDEQ
+
+
+class Linear(nn.Module):
+    """z -> rate R z + x, R a rotation: the fixed point and the spectrum are known."""
+
+    def __init__(self, rate):
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, z, x):
+        return self.rate * torch.stack([-z[:, 1], z[:, 0]], dim=1) + x
+
+
+@pytest.mark.parametrize(
+    ("rate", "case", "healthy"), [(0.5, "fixed-point", True), (1.0, "invariant-set", False), (1.3, "divergent", False)]
+)
+def test_cases_and_radii_are_those_of_the_matrix(rate, case, healthy):
+    found = DEQ(Linear(rate), "anderson", 40, 1e-6)(torch.randn(3, 2))[0]
+    assert found.isfinite().all()
+    seen = DEQ(Linear(rate), "anderson", 40, 1e-6).health(torch.randn(3, 2))
+    np.testing.assert_allclose(seen.radius, rate, rtol=1e-4)
+    assert set(seen.cases) == {case}
+    assert seen.converged.all()  # Anderson reaches the fixed point of each
+    assert seen.healthy is healthy
+    table = str(seen)
+    assert f"{rate:.3f}" in table
+    assert f"3 of 3 solves converge, largest spectral radius {rate:.3f}" in table
+    assert {"fixed-point": "(ii)", "invariant-set": "(iii)", "divergent": "(iv)"}[case] in table
+
+
+def test_a_structure_with_shared_inputs_is_laid_side_by_side():
+    W = 0.5 * torch.eye(3)
+
+    def cell(z, x, W):
+        return {"a": 0.9 * z["a"] + x, "b": z["b"] @ W.T + 1}
+
+    z0 = {"a": torch.zeros(4, 2), "b": torch.zeros(4, 3)}
+
+    class Cell(nn.Module):
+        def initial(self, x, W):
+            return {name: part[: len(x)].to(x.dtype) for name, part in z0.items()}
+
+        def forward(self, z, x, W):
+            return cell(z, x, W.to(x.dtype))
+
+    seen = DEQ(Cell(), max_steps=60, tol=1e-6).health(torch.randn(4, 2), W)
+    np.testing.assert_allclose(seen.radius, 0.9, rtol=1e-5)
+    assert set(seen.cases) == {"fixed-point"}
+    assert seen.healthy
+
+
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (TransformerDEQ(5, 2, 4, 8, 8), torch.randint(0, 5, (2, 6))),
+        (MonDEQ((1, 8, 8), (4,)), torch.randn(2, 1, 8, 8)),
+        (MultiscaleDEQ((1, 8, 8), (4, 4)), torch.randn(2, 1, 8, 8)),
+    ],
+    ids=["transformer", "mondeq", "multiscale"],
+)
+def test_every_model_with_a_solver_has_a_health(model, x, tmp_path):
+    torch.manual_seed(0)
+    seen = model.eval().health(x)
+    assert len(seen.cases) == 2
+    assert np.isfinite(seen.radius).all()
+    figure = seen.plot()
+    figure.savefig(tmp_path / "health.png")
+    assert (tmp_path / "health.png").stat().st_size > 5000
