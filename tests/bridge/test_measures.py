@@ -139,3 +139,16 @@ def test_observables_are_read_off_the_embedding():
     with torch.no_grad():
         c = reader(sim, z, torch.square)
         assert torch.allclose(embed(sim, z) @ c, z.square(), atol=1e-2)
+
+
+def test_the_picture_of_a_distilled_cell(flipping):
+    from koopsim.bridge import plot_distilled
+
+    sim, report = flipping
+    x = example_inputs(6, 8)
+    figure = plot_distilled(Flip(), x, sim, report, closed_measure(Flip(), example_inputs(60)))
+    assert [t.get_text() for t in figure.axes[1].get_legend().get_texts()] == [
+        "solver's point",
+        "two-tier SIM",
+        "closed form",
+    ]

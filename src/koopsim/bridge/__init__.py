@@ -6,6 +6,7 @@ from koopsim.bridge.distill import DistillReport, DistillWarning, distill
 from koopsim.bridge.examine import LimitSpectrum, examine
 from koopsim.bridge.health import Health
 from koopsim.bridge.jacobian import Linearisation, linearise
+from koopsim.bridge.measure_plots import plot_distilled
 from koopsim.bridge.measures import MeasureReport, embed, embedding
 from koopsim.bridge.observe import Observation, observe
 from koopsim.bridge.plots import plot_observation
@@ -34,6 +35,7 @@ __all__ = [
     "examine",
     "linearise",
     "observe",
+    "plot_distilled",
     "plot_observation",
     "settling",
 ]
