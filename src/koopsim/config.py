@@ -492,6 +492,8 @@ def to_dict(config: Any) -> Any:
 
 def from_dict(cls: Any, data: Any, where: str = "config") -> Any:
     """The inverse of `to_dict`, strict: an unknown key, a wrong kind or a wrong type is refused by name."""
+    if type(data) is cls:  # a number, a word: most entries
+        return data
     if get_origin(cls) in (Union, types.UnionType):
         return _from_union(get_args(cls), data, where)
     if get_origin(cls) is Literal:
@@ -511,8 +513,7 @@ def from_dict(cls: Any, data: Any, where: str = "config") -> Any:
         return _from_fields(cls, data, where)
     if cls is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)  # at most 20 digits where it comes from a file
-    _require(type(data) is cls, lambda: f"{where} is {_shown(data)}; expected {getattr(cls, '__name__', cls)}.")
-    return data
+    raise KoopsimError(f"{where} is {_shown(data)}; expected {getattr(cls, '__name__', cls)}.")
 
 
 def _from_open(base: Any, data: Any, where: str) -> Any:
