@@ -1,370 +1,139 @@
-"""How often is the verdict right? Random Jordan structures under random similarity and noise, and exact ones.
+"""How often is the verdict right? Matrices, matrices with a declared noise, and EDMD on data, each many thousand times.
 
-    python benchmarks/spectral_verdicts.py [--cases 20000] [--seed 778] [--out results/spectral-verdicts.json]
+    python benchmarks/spectral_verdicts.py [--cases 10000] [--seed 31415] [--minutes 40] [--out FILE]
 
-The oracle is the structure A0 = S J S^-1 was built from; A = A0 + E with ||E||_F = noise ||A0||_F is what
-`analyze(A, noise)` sees. Noise 0 means: analyze(A) with its default.
-
-A case is *ambiguous* when the truth itself is out of reach: a matrix within MARGIN times the noise of A0 has
-another verdict and is at least as degenerate as A0 (an eigenvalue off the circle may be on it, a cluster on
-the circle may mix with a neighbour, a Jordan block may be none), or the block at an eigenvalue on the circle
-is known to no better than 1e-3. This is computed from S and J, not from `analyze`. For those undecided is a
-right answer. A *below-noise* case is an ambiguous one with an eigenvalue nearer to the circle (or, on it, to
-the real axis) than twice its own error ||P|| noise ||A||: the same A is equally well a noisy matrix with that
-eigenvalue *on* the circle, and nothing that only sees A can tell. So answers are counted twice:
-
-    against the generating matrix    right if it is A0's case
-    up to the noise                  right also if a matrix within the noise of A has it: `spectral_witness.py`
-                                     builds one, from the claim and A alone
-
-and both for `analyze(A, noise)` and for `analyze(A, noise, strict=True)`, which only says what is certain.
-
-A second study has near misses alone: eigenvalues at 1 - 1e-9, 1 + 1e-9 and 1 exactly, in every direction, alone,
-in clusters and in Jordan blocks of size 2, at no declared noise and at 1e-12.
+The cases, and what makes one decidable, are those of tests/spectral: `matrix_cases.py`, `data_cases.py`. Each answer is
+counted as right, undecided or wrong; once as it is, once `strict` (what was not certain counts as undecided). Certain
+answers of `origin` are also put to the test that made them: no point of the circle within the noise of the spectrum.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from multiprocessing import Pool
 from pathlib import Path
 
 import numpy as np
-from scipy.linalg import block_diag, null_space, orth, svdvals
-from spectral_witness import right_up_to_noise
 
-from koopsim.runs import environment, write_json
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "spectral"))
 
-MARGIN = 10.0
-KNOWN = 1e-3
-MARKS = ("right", "undecided", "wrong")
-NOISES = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4)
+import data_cases  # noqa: E402
+import matrix_cases  # noqa: E402
 
-
-@dataclass
-class Case:
-    A: np.ndarray
-    noise: float
-    truth: str
-    tags: set[str] = field(default_factory=set)
-    ambiguous: bool = False
-    below_noise: bool = False
+from koopsim.runs import environment, write_json  # noqa: E402
+from koopsim.spectral import EDMD, analyze  # noqa: E402
 
 
-def jordan(mu: complex, size: int) -> np.ndarray:
-    """Real Jordan block of mu (2 size x 2 size if mu is not real)."""
-    if mu.imag == 0:
-        return mu.real * np.eye(size) + np.eye(size, k=1)
-    C = np.array([[mu.real, mu.imag], [-mu.imag, mu.real]])
-    return np.kron(np.eye(size), C) + np.kron(np.eye(size, k=1), np.eye(2))
-
-
-def random_blocks(rng: np.random.Generator) -> tuple[list[tuple[complex, int]], set[str]]:
-    """(eigenvalue, size) pairs and what was put in on purpose."""
-
-    def unit() -> complex:
-        return complex(np.exp(1j * rng.uniform(0.05, np.pi - 0.05)))
-
-    def inside() -> complex:
-        r = rng.uniform(0, 0.95)
-        return complex(r * rng.choice([-1, 1])) if rng.random() < 0.5 else r * unit()
-
-    tags: set[str] = set()
-    blocks: list[tuple[complex, int]] = []
-    for _ in range(rng.integers(0, 4)):
-        blocks.append((inside(), int(rng.choice([1, 1, 1, 2, 3]))))
-    if rng.random() < 0.15:
-        center = inside()
-        blocks += (
-            [(center + complex(g), 1) for g in (0, 1e-3, -1e-6)]
-            if center.imag == 0
-            else [(center, 1), (center * (1 - 1e-4), 1)]
-        )
-        tags.add("cluster")
+def matrix(rng: np.random.Generator, noises: tuple[float, ...]) -> tuple[str, bool, str, bool, set[str]]:
+    """(said, certain, truth, decidable, tags) of one matrix."""
     pick = rng.random()
-    if pick < 0.55 or not blocks:
-        for kind in rng.choice(["one", "minus", "pair"], size=rng.integers(1, 3), p=[0.5, 0.2, 0.3]):
-            mu = {"one": 1 + 0j, "minus": -1 + 0j, "pair": unit()}[str(kind)]
-            blocks += [(mu, 1)] * int(rng.integers(1, 4) if kind != "pair" else rng.integers(1, 3))
-            tags.add(str(kind))
-    if rng.random() < 0.2:
-        mu = [1 + 0j, -1 + 0j, unit()][rng.integers(3)]
-        blocks.append((mu, int(rng.integers(2, 4)) if mu.imag == 0 else 2))
-        tags.add("defective")
-    if rng.random() < 0.15:
-        r = rng.uniform(1.05, 1.5)
-        blocks.append((complex(r) if rng.random() < 0.5 else r * unit(), int(rng.choice([1, 1, 2]))))
-        tags.add("outside")
-    if rng.random() < 0.2:
-        gap = float(10.0 ** -rng.integers(2, 10)) * rng.choice([1, 1, -1])
-        direction = [1 + 0j, -1 + 0j, unit()][rng.integers(3)]
-        blocks.append((direction * (1 - gap), 1))
-        tags.add("near-miss")
-    if rng.random() < 0.05:
-        blocks.append((complex(np.exp(1j * 10.0 ** -rng.uniform(1, 6))), 1))
-        tags.add("slow-rotation")
-    return blocks, tags
+    if pick < 0.03:
+        case = matrix_cases.large_case(rng, noises)
+    elif pick < 0.15:
+        near = tuple(n for n in noises if n <= 1e-12)
+        case = matrix_cases.random_case(rng, matrix_cases.near_miss_blocks, near)
+    else:
+        case = matrix_cases.random_case(rng, noises=noises, graded=0.1 if noises == (0.0,) else 0.0)
+    verdict = analyze(case.A, noise=case.noise or None)
+    certain = verdict.certain
+    if certain and verdict.case == "origin" and "graded" not in case.tags:
+        delta = verdict.noise * np.linalg.norm(case.A)
+        circle = np.exp(1j * np.r_[np.linspace(0, np.pi, 60), np.angle(verdict.eigenvalues)])
+        reached = min(np.linalg.svd(case.A - z * np.eye(len(case.A)), compute_uv=False)[-1] for z in circle)
+        if reached <= delta:  # a matrix within the noise has an eigenvalue on the circle
+            return "origin", True, "not certain", not case.ambiguous, case.tags | {"certain, but reached"}
+    return verdict.case, certain, case.truth, not case.ambiguous, case.tags | {f"noise {case.noise:g}"}
 
 
-def truth_of(blocks: list[tuple[complex, int]]) -> str:
-    on = [(mu, s) for mu, s in blocks if abs(abs(mu) - 1) < 1e-12]
-    if any(abs(mu) > 1 + 1e-12 for mu, _ in blocks) or any(s > 1 for _, s in on):
-        return "divergent"
-    if not on:
-        return "origin"
-    return "fixed-point" if all(abs(mu - 1) < 1e-12 for mu, _ in on) else "invariant-set"
+def data(rng: np.random.Generator) -> tuple[str, bool, str, bool, set[str]]:
+    case = data_cases.data_case(rng)
+    verdict = EDMD(case.dictionary).fit(case.data).verdict()
+    truth = verdict.case if verdict.case in case.allowed - {"undecided"} else case.truth
+    return verdict.case, verdict.certain, truth, case.decidable, {case.kind, f"truth {case.truth}"}
 
 
-def similarity(rng: np.random.Generator, n: int, cond: float) -> np.ndarray:
-    U, V = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))
-    s = np.exp(rng.uniform(0, 1, n) * np.log(cond))
-    s[0], s[-1] = 1.0, cond if n > 1 else 1.0
-    return U * s @ V.T
+STUDIES = {
+    "matrices": lambda rng: matrix(rng, (0.0,)),
+    "declared noise": lambda rng: matrix(rng, matrix_cases.NOISES[1:]),
+    "EDMD on data": data,
+}
 
 
-def _complex_form(blocks: list[tuple[complex, int]], S: np.ndarray):
-    """Real pairs as two complex Jordan blocks: (blocks, columns of each, S)."""
-    out, columns, S, start = [], [], S.astype(complex), 0
-    for mu, s in blocks:
-        if mu.imag == 0:
-            out.append((mu, s))
-            columns.append(np.arange(start, start + s))
-            start += s
-            continue
-        c = np.arange(start, start + 2 * s)
-        S[:, c] = S[:, c] @ np.kron(np.eye(s), np.array([[1, 1], [1j, -1j]]) / np.sqrt(2))
-        out += [(mu, s), (mu.conjugate(), s)]
-        columns += [c[::2], c[1::2]]
-        start += 2 * s
-    return out, columns, S
+def answer(task: tuple[str, int, int]) -> tuple[int, str, bool, str, bool, set[str]]:
+    """One case; each has a seed of its own, so that it can be looked at alone."""
+    name, seed, i = task
+    return i, *STUDIES[name](np.random.default_rng([seed, i]))
 
 
-def below_noise(blocks: list[tuple[complex, int]], S: np.ndarray, delta: float) -> bool:
-    """Whether an eigenvalue is nearer to the circle, or if on it to the real axis, than twice its own error."""
-    blocks, columns, S = _complex_form(blocks, S)
-    inverse = np.linalg.inv(S)
-    for (mu, _), c in zip(blocks, columns, strict=True):
-        error = 2 * np.linalg.norm(S[:, c] @ inverse[c], 2) * delta
-        gap = abs(abs(mu) - 1)
-        if 1e-12 < gap <= error or (gap <= 1e-12 and 0 < abs(mu.imag) <= error):
-            return True
-    return False
-
-
-def ambiguous(blocks: list[tuple[complex, int]], S: np.ndarray, A0: np.ndarray, delta: float) -> bool:
-    """Whether MARGIN delta reaches a structure with another verdict; see the module docstring."""
-    reach = MARGIN * delta
-    blocks, columns, S = _complex_form(blocks, S)
-    moduli = np.array([abs(mu) for mu, _ in blocks])
-
-    def crossed(radius: float) -> bool:
-        z = radius * np.exp(1j * np.r_[np.linspace(0, np.pi, 65), [abs(np.angle(mu)) for mu, _ in blocks]])
-        return min(svdvals(A0 - zi * np.eye(len(A0)))[-1] for zi in z) <= reach
-
-    outside = moduli[moduli > 1 + 1e-12]
-    if outside.size and not crossed((outside.max() + max(1.0, moduli[moduli < outside.max()].max(initial=1.0))) / 2):
-        return False  # certainly divergent, whatever the rest
-    decisive_jordan = False
-    doubtful = False
-    on = [i for i, m in enumerate(moduli) if abs(m - 1) <= 1e-12]
-    off = moduli[np.abs(moduli - 1) > 1e-12]
-    inner = off[off < 1].max(initial=0.0)
-    doubtful |= (off < 1).any() and crossed((1 + inner) / 2 if on or outside.size else 1.0)
-    doubtful |= outside.size > 0
-    for mu in {blocks[i][0] for i in on if blocks[i][0].imag >= 0}:
-        mine = [i for i in on if blocks[i][0] == mu]
-        c = np.concatenate([columns[i] for i in mine])
-        Q1 = orth(S[:, c])
-        p = np.linalg.norm(S[:, c] @ np.linalg.inv(S)[c], 2)
-        T11 = Q1.conj().T @ A0 @ Q1
-        unclear = p * delta > KNOWN
-        if len(c) < len(S):
-            Q2 = null_space(Q1.conj().T)
-            T22 = Q2.conj().T @ A0 @ Q2
-            sep = svdvals(np.kron(np.eye(len(T22)), T11) - np.kron(T22.T, np.eye(len(T11))))[-1]
-            unclear |= 4 * p * reach > sep
-        index = max(blocks[i][1] for i in mine)
-        if index > 1:
-            nu = np.linalg.norm(T11 - mu * np.eye(len(c)), 2)
-            unclear |= nu < p * reach or (index * nu ** (index - 1) * p * delta) ** (1 / index) > 0.03
-            decisive_jordan |= not unclear
-        doubtful |= unclear
-    return bool(doubtful and not decisive_jordan)
-
-
-def near_miss_blocks(rng: np.random.Generator) -> tuple[list[tuple[complex, int]], set[str]]:
-    """Eigenvalues that are 1e-9 off the circle, with and without one on it, and others well inside."""
-    direction = [1 + 0j, -1 + 0j, complex(np.exp(1j * rng.uniform(0.05, np.pi - 0.05)))][rng.integers(3)]
-    inside, outside = direction * (1 - 1e-9), direction * (1 + 1e-9)
-    shape = str(rng.choice(["inside", "outside", "cluster", "beside 1", "defective", "defective on"]))
-    blocks = {
-        "inside": [(inside, 1)],
-        "outside": [(outside, 1)],
-        "cluster": [(inside, 1), (inside, 1), (direction * (1 - 2e-9), 1)],
-        "beside 1": [(1 + 0j, 1), (inside, 1)],
-        "defective": [(inside, 2)],
-        "defective on": [(direction, 2)],
-    }[shape]
-    blocks = blocks + [(complex(rng.uniform(-0.9, 0.9)), 1) for _ in range(rng.integers(1, 5))]
-    return blocks, {f"1e-9 {shape}"}
-
-
-def random_case(rng: np.random.Generator, blocks_of=random_blocks, noises=NOISES) -> Case:
-    while True:
-        blocks, tags = blocks_of(rng)
-        J = block_diag(*(jordan(mu, s) for mu, s in blocks))
-        if len(J) <= 14:
-            break
-    n, noise = len(J), float(rng.choice(noises))
-    S = similarity(rng, n, 10 ** rng.uniform(0, 3))
-    A0 = S @ J @ np.linalg.inv(S)
-    E = rng.standard_normal((n, n))
-    if rng.random() < 0.3:  # a rank one perturbation is the worst there is
-        E = np.outer(E[0], E[:, -1])
-    A = A0 + noise * np.linalg.norm(A0) * E / np.linalg.norm(E)
-    delta = max(noise, 64 * n * np.finfo(float).eps) * np.linalg.norm(A0)
-    case = Case(A, noise, truth_of(blocks), tags)
-    case.ambiguous = ambiguous(blocks, S, A0, delta)
-    case.below_noise = case.ambiguous and below_noise(blocks, S, delta)
-    return case
-
-
-def exact_cases(rng: np.random.Generator, count: int) -> list[Case]:
-    """Rational matrices, built from Jordan blocks; sympy's Jordan form is the oracle."""
-    import sympy as sp
-
-    cases = []
-    cycle = {
-        3: sp.Matrix([[0, -1], [1, -1]]),
-        4: sp.Matrix([[0, -1], [1, 0]]),
-        6: sp.Matrix([[0, -1], [1, 1]]),
-    }
-    while len(cases) < count:
-        parts = []
-        for _ in range(rng.integers(1, 4)):
-            kind = rng.integers(4)
-            if kind == 0:
-                parts.append(sp.Matrix(cycle[int(rng.choice([3, 4, 6]))]))
-            else:
-                mu = sp.Rational(
-                    *[(1, 1), (-1, 1), (1, 2), (-2, 3), (9, 10), (3, 2), (999, 1000), (1, 1)][rng.integers(8)]
-                )
-                parts.append(sp.jordan_cell(mu, int(rng.choice([1, 1, 2, 3]))))
-        J = sp.diag(*parts)
-        n = J.shape[0]
-        if n > 6:
-            continue
-        S = sp.eye(n)
-        for _ in range(n):
-            i, j = rng.choice(n, 2, replace=False) if n > 1 else (0, 0)
-            if i != j:
-                S = S.elementary_row_op("n->n+km", row=int(i), k=int(rng.choice([-1, 1, 2])), row2=int(j))
-        M = S * J * S.inv()
-        cases.append(Case(np.array(M.tolist(), dtype=float), 0.0, sympy_truth(M), {"exact"}))
-    return cases
-
-
-def sympy_truth(M) -> str:
-    """The four cases from sympy's exact Jordan form."""
-    import sympy as sp
-
-    _, J = M.jordan_form()
-    n, on, outside, defective = J.shape[0], [], False, False
-    for i in range(n):
-        size = sp.simplify(J[i, i] * sp.conjugate(J[i, i]) - 1)
-        outside |= bool(size > 0)
-        if size == 0:
-            on.append(J[i, i])
-            defective |= i + 1 < n and J[i, i + 1] == 1
-    if outside or defective:
-        return "divergent"
-    return "origin" if not on else "fixed-point" if all(mu == 1 for mu in on) else "invariant-set"
-
-
-def study(cases: list[Case]) -> dict:
-    from koopsim.spectral import analyze
-
+def study(answers: Iterator[tuple[int, str, bool, str, bool, set[str]]], until: float) -> dict:
+    """Shares by group."""
     table: dict[str, Counter] = defaultdict(Counter)
-    mistaken: Counter = Counter()
-    wrong, snapped_undeclared = [], 0
-    for case in cases:
-        verdict = analyze(case.A, noise=case.noise or None)
-        mark = judged(verdict.case, case.truth)
-        strict = judged(verdict.case if verdict.certain else "undecided", case.truth)
-        within, distance = right_up_to_noise(case.A, verdict) if mark == "wrong" else (mark == "right", 0.0)
-        group = "below-noise" if case.below_noise else "ambiguous" if case.ambiguous else "decidable"
-        tags = {f"noise {case.noise:g}", f"truth {case.truth}", *case.tags}
-        for key in ("all", group, *(f"{tag}, {group}" for tag in tags)):
+    wrong, done = [], 0
+    for i, said, certain, truth, decidable, tags in answers:
+        if time.perf_counter() > until:
+            break
+        done += 1
+        mark = "right" if said == truth else "undecided" if said == "undecided" else "wrong"
+        strict = mark if certain else "undecided"
+        for key in ("all", "decidable" if decidable else "not decidable", *tags):
             table[key][mark] += 1
-            table[key]["up to noise " + ("right" if within else mark)] += 1
             table[key]["strict " + strict] += 1
+            table[key]["undecided, though decidable"] += decidable and mark == "undecided"
+            table[key]["decidable"] += decidable
         if mark == "wrong":
-            mistaken[f"{group}: {case.truth}, said {verdict.case}"] += 1
-            snapped_undeclared += case.noise == 0
-            if not within:
-                wrong.append(
-                    {"truth": case.truth, "said": verdict.case, "noise": case.noise, "tags": sorted(case.tags)}
-                )
-                wrong[-1] |= {"group": group, "nearest witness, in units of the noise": distance}
+            wrong.append(
+                {
+                    "case": i,
+                    "truth": truth,
+                    "said": said,
+                    "certain": certain,
+                    "decidable": decidable,
+                    "tags": sorted(tags),
+                }
+            )
     return {
-        "shares": {key: shares(table[key]) for key in sorted(table, key=lambda k: (", " in k, k))},
-        "wrong against the generating matrix, by kind": dict(sorted(mistaken.items())),
-        "wrong against the generating matrix where no noise was declared": snapped_undeclared,
-        "wrong up to the noise": wrong,
-    }
-
-
-def judged(said: str, truth: str) -> str:
-    return "right" if said == truth else "undecided" if said == "undecided" else "wrong"
-
-
-def shares(counts: Counter) -> dict:
-    """Of one row: against the generating matrix, up to the noise, and strict against the generating matrix."""
-    total = sum(counts[m] for m in MARKS)
-    return {
-        "cases": total,
-        "generating": {m: counts[m] / total for m in MARKS},
-        "up_to_noise": {m: counts["up to noise " + m] / total for m in MARKS},
-        "strict": {m: counts["strict " + m] / total for m in MARKS},
-    }
+        "cases": done,
+        "wrong, certain": sum(w["certain"] for w in wrong),
+        "wrong, decidable": sum(w["decidable"] for w in wrong),
+        "undecided, of decidable": table["all"]["undecided, though decidable"] / max(table["all"]["decidable"], 1),
+        "counts": {key: dict(sorted(table[key].items())) for key in sorted(table)},
+        "wrong": wrong,
+    }  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=20000)
-    parser.add_argument("--exact", type=int, default=500)
-    parser.add_argument("--near", type=int, default=3000)
-    parser.add_argument("--seed", type=int, default=778)
-    parser.add_argument("--out", type=Path, default=Path(__file__).parents[1] / "results" / "spectral-verdicts.json")
+    parser.add_argument("--cases", type=int, default=10000, help="of each study")
+    parser.add_argument("--seed", type=int, default=31415)
+    parser.add_argument("--minutes", type=float, default=40.0, help="after which each study still running stops")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", choices=sorted(STUDIES), default=None)
+    parser.add_argument("--out", type=Path, default=ROOT / "results" / "spectral-verdicts.json")
     options = parser.parse_args()
-    rng = np.random.default_rng(options.seed)
-    start = time.perf_counter()
-    random = study([random_case(rng) for _ in range(options.cases)])
-    near = study([random_case(rng, near_miss_blocks, (0.0, 1e-12)) for _ in range(options.near)])
-    exact = study(exact_cases(rng, options.exact))
+    started = time.perf_counter()
     result = {
         "what": __doc__,
-        "cases": options.cases,
-        "near_miss_cases": options.near,
-        "exact_cases": options.exact,
         "seed": options.seed,
-        "seeds_looked_at_while_thresholds_were_set": [0, 1, 3, 4, 5, 11, 12, 13, 14, 31, 777, 2023],
-        "random": random,
-        "near_misses": near,
-        "exact": exact,
-        "wall_seconds": round(time.perf_counter() - start, 1),
-        "environment": environment(),
+        "seeds_looked_at_while_tuning": list(range(100)) + [777, 778, 2023],
     }
-    write_json(options.out, result)
-    for title, part in (("random", random), ("near", near), ("exact", exact)):
-        for key, row in ((k, r) for k, r in part["shares"].items() if ", " not in k):
-            for way in ("generating", "up_to_noise", "strict"):
-                text = "  ".join(f"{mark} {row[way][mark]:7.2%}" for mark in MARKS)
-                print(f"{title:7s} {key:40s} {row['cases']:6d}  {way:12s} {text}")
-        for w in part["wrong up to the noise"]:
-            print("WRONG", w)
+    for name in STUDIES:
+        if options.only in (None, name):
+            began = time.perf_counter()
+            tasks = ((name, options.seed, i) for i in range(options.cases))
+            with Pool(options.jobs) as pool:
+                result[name] = study(pool.imap_unordered(answer, tasks, 20), began + 60 * options.minutes)
+            result[name]["wall_seconds"] = round(time.perf_counter() - began, 1)
+            print(name, {k: v for k, v in result[name].items() if k not in ("counts", "wrong")}, flush=True)
+            for w in result[name]["wrong"]:
+                print("   ", w)
+    write_json(
+        options.out, result | {"wall_seconds": round(time.perf_counter() - started, 1), "environment": environment()}
+    )
 
 
 if __name__ == "__main__":

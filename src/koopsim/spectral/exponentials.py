@@ -27,6 +27,7 @@ MOST_SAMPLES = 2000  # of one trajectory; longer ones are thinned
 MOST_RUNS = 24  # trajectories that are fitted together
 MOST_DIRECTIONS = 6  # principal directions of the state
 MOST = 16  # eigenvalues beside the constant
+ROUGH, STEPS = 8, 30  # steps of Newton's method while the number is looked for, and then
 PATIENCE = 4  # more eigenvalues that do not lower the BIC before it stops
 WINDOW = 240  # numbers in a row of the Hankel matrix
 ENERGY = 1e-9  # directions with less than this share of the variance are left out
@@ -110,14 +111,16 @@ def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
         unknowns = start.vector.size + len(runs) * runs[0].shape[1] * (1 + int(np.sum(1 + start.paired)))
         if total < 3 * unknowns:
             break
-        terms, left = _refined(runs, start)
+        terms, left = _refined(runs, start, ROUGH)
         criterion = total * np.log(max(left, 1e-26 * total) / total) + unknowns * np.log(total)
         tried += 1
         if criterion < lowest - 1e-9:
             best, lowest, tried = (terms, left, unknowns), criterion, 0
         if tried >= PATIENCE:
             break
-    return None if best is None else _described(runs, *best, scale, stride)
+    if best is None:
+        return None
+    return _described(runs, _refined(runs, best[0])[0], best[2], scale, stride)
 
 
 def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, int] | None:
@@ -191,7 +194,7 @@ def _residual(runs: list[Array], terms: Terms) -> tuple[Array, Array, list[Array
     return np.concatenate(left), np.concatenate(slope), amplitudes
 
 
-def _refined(runs: list[Array], start: Terms) -> tuple[Terms, float]:
+def _refined(runs: list[Array], start: Terms, steps: int = STEPS) -> tuple[Terms, float]:
     """(terms of least squares, their sum of squares)."""
     cache: dict[bytes, tuple[Array, Array]] = {}
 
@@ -204,19 +207,19 @@ def _refined(runs: list[Array], start: Terms) -> tuple[Terms, float]:
 
     slope: Any = lambda v: both(v)[1]  # noqa: E731
     found = least_squares(
-        lambda v: both(v)[0], start.vector, jac=slope, x_scale="jac", max_nfev=30, xtol=1e-12, ftol=1e-10
+        lambda v: both(v)[0], start.vector, jac=slope, x_scale="jac", max_nfev=steps, xtol=1e-12, ftol=1e-10
     )
     return start.moved(found.x), float(2 * found.cost)
 
 
-def _described(runs: list[Array], terms: Terms, left: float, unknowns: int, scale: float, stride: int) -> Exponentials:
+def _described(runs: list[Array], terms: Terms, unknowns: int, scale: float, stride: int) -> Exponentials:
     variance, widened, errors, B = _uncertainty(runs, terms, unknowns)
     shares, rests, rest_errors = [], [], []
     for z, b in zip(runs, B, strict=True):
         Phi, where = terms.columns(len(z))
         shares.append([np.sum((Phi[:, c : c + w] @ b[c : c + w]) ** 2) for c, w in where])
         rests.append(b[0])
-        rest_errors.append(widened * np.linalg.pinv(Phi.T @ Phi)[0, 0])
+        rest_errors += [widened * _rest_variance(Phi, where, b[:, d], terms.paired) for d in range(b.shape[1])]
     foretold, explained = _foretold(runs, terms, variance)
     errors = np.maximum(errors, ROUNDING) * max(
         1.0, foretold
@@ -228,6 +231,16 @@ def _described(runs: list[Array], terms: Terms, left: float, unknowns: int, scal
         float(np.sqrt(np.mean(rest_errors))), float(np.sqrt(variance)), foretold, explained,
         max(len(z) for z in runs) * stride, scale,
     )  # fmt: skip
+
+
+def _rest_variance(Phi: Array, where: list[tuple[int, int]], b: Array, paired: NDArray[np.bool_]) -> float:
+    """Variance of u beside unit noise, when the exponentials are as unknown as their amplitudes."""
+    l = np.arange(len(Phi))
+    slopes = [l * (Phi[:, c : c + w] @ b[c : c + w]) for c, w in where]
+    slopes += [l * (Phi[:, c] * b[c + 1] - Phi[:, c + 1] * b[c]) for (c, _), p in zip(where, paired, strict=True) if p]
+    M = np.column_stack([Phi, *slopes])
+    M = M / np.maximum(np.linalg.norm(M, axis=0), 1e-150)
+    return float(np.linalg.pinv(M.T @ M, rcond=1e-12)[0, 0]) / len(Phi)
 
 
 def _uncertainty(runs: list[Array], terms: Terms, unknowns: int) -> tuple[float, float, Array, list[Array]]:
