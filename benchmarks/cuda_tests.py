@@ -20,6 +20,7 @@ from koopsim.nn.kernels.sources import digest
 from koopsim.runs import environment, write_json
 
 TESTS = Path("tests")
+PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other people's plugins may want packages that are not there
 SECONDS = 280  # a process may take
 
 
@@ -28,7 +29,7 @@ def names(words: str | None) -> list[str]:
     files = [f for f in sorted(TESTS.rglob("test_*.py")) if any(w in f.read_text() for w in ("in_triton", "mark.cuda"))]
     chosen = ["-k", words] if words else []
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "--collect-only", "-q", "-m", "cuda", *chosen, *files]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=dict(os.environ) | PLAIN, capture_output=True, text=True, check=False)
     found = [line for line in done.stdout.splitlines() if "::" in line]
     if not found:
         raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
@@ -39,7 +40,7 @@ def run(share: list[str], prefix: list[str], folder: Path, number: int) -> tuple
     """({test: outcome, seconds}, the end of what a process that failed had to say)"""
     report = folder / f"{number}.xml"
     command = [*prefix, sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "--tb=short", "-p", "no:cacheprovider"]
-    small = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    small = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", **PLAIN}
     try:
         done = subprocess.run(
             [*command, f"--junitxml={report}", *share],

@@ -259,6 +259,6 @@ def bytes_of(model: ModelConfig, pixels: int, precision: str = "float32") -> int
     """About how much memory a member needs while it trains: activations kept for the gradient, and Adam."""
     short = 2 if precision in SHORT else 8 if precision == "float64" else 4
     full = 8 if precision == "float64" else 4
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]):  # not on the meta device, where arithmetic imports torch's compiler
         parameters = count_parameters(build(model))
     return pixels * model_kind(model).bytes_a_point(model, short, full) + 8 * full * parameters
