@@ -4,7 +4,7 @@
 #   benchmarks/check_gpu.sh OUT [PART...]
 set -u
 OUT=$1; shift
-PARTS=${*:-layers clusters tail tests memcheck racecheck}
+PARTS=${*:-clusters tests memcheck racecheck layers}
 export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 mkdir -p "$OUT"
 part() {  # NAME SECONDS COMMAND...: its output in OUT/NAME.log, the end of it here
@@ -14,9 +14,8 @@ part() {  # NAME SECONDS COMMAND...: its output in OUT/NAME.log, the end of it h
   tail -n 120 "$OUT/$1.log" | cut -c1-180
 }
 KERNELS="kernels and not stack and not adam and not monotone and not compile"
-part layers 60 python3 benchmarks/kernel_variants.py --kinds layers --out "$OUT/layers.json"
+part layers 90 python3 benchmarks/kernel_variants.py --kinds layers --out "$OUT/layers.json"
 part clusters 90 python3 benchmarks/kernel_variants.py --kinds cluster --steps --out "$OUT/clusters.json"
-KOOPSIM_TAIL=tf32x3 part tail 60 python3 benchmarks/kernel_variants.py --kinds none --steps --out "$OUT/tail.json"
 part tests 235 python3 benchmarks/cuda_tests.py --processes 14 --out "$OUT/cuda-tests.json"
 part memcheck 90 python3 benchmarks/cuda_tests.py --processes 8 --sanitize memcheck -k "$KERNELS" --out "$OUT/memcheck.json"
 part racecheck 90 python3 benchmarks/cuda_tests.py --processes 8 --sanitize racecheck -k "tcn_kernels or tail_kernels" \

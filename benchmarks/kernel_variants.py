@@ -54,7 +54,7 @@ def kernels(batch: int, models: int) -> dict[str, float]:
     wanted = torch.autograd.grad((exact * dy[0].double()).sum(), model.blocks[3].second.bias)[0]
     _, sums = tcn._run_backward([x, R, W], list(states), dy, False)
     places = W[0].numel() + 7 * 10
-    far = float((states[0][0] - exact).abs().max() / exact.abs().max())
+    far = float((states[0][0] - exact.detach()).abs().max() / exact.detach().abs().max())
     far_back = float((sums[0, places : places + 10] - wanted).abs().max() / wanted.abs().max())
     g = W.new_empty(16 + 8, models, batch, 520, 10)
 
@@ -121,10 +121,8 @@ def main() -> None:
     parser.add_argument("--steps", action="store_true", help="whole training steps too")
     parser.add_argument("--kinds", nargs="+", default=["layers", "cluster"])
     arguments = parser.parse_args()
-    variants = [("layers", {"PRECISION": p, "ROWS": r}, {}) for p in ("ieee", "tf32x3") for r in (16, 32, 64)]
-    variants += [
-        ("cluster", {"PRECISION": "tf32x3"}, {"CLUSTER": c, "THREADS": t}) for c in (8, 4, 16) for t in (352, 512)
-    ]
+    variants = [("layers", {"PRECISION": p, "ROWS": r}, {}) for p in ("ieee", "tf32x3") for r in (16, 32)]
+    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": c}) for c in (8, 4)]
     rows = []
     for kind, own, cluster in (v for v in variants if v[0] in arguments.kinds):
         os.environ["KOOPSIM_CLUSTERS"] = str(int(kind == "cluster"))
@@ -141,7 +139,7 @@ def main() -> None:
                 row["failed"] = f"{type(error).__name__}: {str(error)[:200]}"
             rows.append(row)
             print({k: round(v, 7) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-    os.environ["KOOPSIM_CLUSTERS"], tcn_cluster.CLUSTER, tcn_cluster.THREADS, tcn.ROWS = "1", 8, 512, 32
+    os.environ["KOOPSIM_CLUSTERS"], tcn_cluster.CLUSTER, tcn.ROWS = "1", 8, 16
     works = [("copy/sim-single", 1, "float32"), ("copy/sim-single", 20, "float32")]
     works += [("cifar10/sim-single", 512, "bf16"), ("cifar10/sim-single", 128, "bf16")]
     profiles = [profile(*work) for work in works] if arguments.steps else []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from koopsim.nn import TCN
 from koopsim.nn.kernels import tcn_cluster
@@ -27,31 +28,47 @@ EMULATOR = """
 #include <vector>
 struct float2 { float x, y; };
 struct float4 { float x, y, z, w; };
-struct Index { unsigned x; };
-static thread_local Index threadIdx, blockIdx;
+struct Index { unsigned x, y, z; };
+static thread_local Index threadIdx, blockIdx, gridDim;
+static thread_local unsigned place;
 static thread_local float* own_memory;
 static std::vector<std::vector<float>> memories;
 static std::unique_ptr<std::barrier<>> everybody;
 static unsigned cluster_rank() { return blockIdx.x % CLUSTER; }
 static void cluster_sync() { everybody->arrive_and_wait(); }
+static void block_sync() { everybody->arrive_and_wait(); }
+static std::vector<std::unique_ptr<std::barrier<>>> pairs;
+static std::vector<float> told;
+static void together() { pairs[place / 2]->arrive_and_wait(); }
+static float with_neighbour(float v) {
+    told[place] = v;
+    together();
+    float sum = told[place & ~1u] + told[place | 1u];
+    together();
+    return sum;
+}
 static void store_at(unsigned rank, float* local, float2 v) {
     float* there = memories[rank].data() + (local - own_memory);
     there[0] = v.x, there[1] = v.y;
 }
 #include "tcn.cu"
+template <class F> static void run(unsigned blocks, unsigned count, int bytes, unsigned first, F kernel) {
+    memories.assign(blocks, std::vector<float>(bytes / 4, __builtin_nanf("")));
+    everybody = std::make_unique<std::barrier<>>(blocks * count);
+    told.assign(blocks * count, 0);
+    pairs.clear();
+    for (unsigned i = 0; i < blocks * count / 2; i++) pairs.push_back(std::make_unique<std::barrier<>>(2));
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < blocks * count; i++)
+        threads.emplace_back([=] {
+            place = i, threadIdx.x = i % count, blockIdx.x = first + i / count;
+            own_memory = memories[i / count].data();
+            kernel();
+        });
+    for (auto& t : threads) t.join();
+}
 template <class F> static void launch(int sequences, int bytes, F kernel) {
-    for (int sequence = 0; sequence < sequences; sequence++) {
-        memories.assign(CLUSTER, std::vector<float>(bytes / 4, __builtin_nanf("")));
-        everybody = std::make_unique<std::barrier<>>(CLUSTER * THREADS);
-        std::vector<std::thread> threads;
-        for (unsigned i = 0; i < CLUSTER * THREADS; i++)
-            threads.emplace_back([=] {
-                threadIdx.x = i % THREADS, blockIdx.x = sequence * CLUSTER + i / THREADS;
-                own_memory = memories[i / THREADS].data();
-                kernel();
-            });
-        for (auto& t : threads) t.join();
-    }
+    for (int sequence = 0; sequence < sequences; sequence++) run(CLUSTER, THREADS, bytes, sequence * CLUSTER, kernel);
 }
 extern "C" void forward(int bytes, const float* x, const float* R, const float* r, const float* W, const float* b,
                         float* last, float* h, float* a, int T, int sequences, int each, int projected) {
@@ -60,6 +77,16 @@ extern "C" void forward(int bytes, const float* x, const float* R, const float* 
 extern "C" void backward(int bytes, const float* W, const float* last, const float* h, const float* a, const float* dy,
                          float* g, int T, int sequences, int each) {
     launch(sequences, bytes, [=] { temporal_backward(W, last, h, a, dy, g, T, sequences, each); });
+}
+extern "C" void weights(int bytes, const float* g, const float* h, const float* x, float* sums, int T, int rows,
+                        int chunk, int size, int layers, int parts, int models) {
+    for (int l = 0; l < layers; l++)
+        for (int p = 0; p < parts; p++)
+            for (int m = 0; m < models; m++)
+                run(1, 2 * K * C, bytes, l, [=] {
+                    blockIdx.y = p, blockIdx.z = m, gridDim.z = models;
+                    temporal_weights(g, h, x, sums, T, rows, chunk, size);
+                });
 }
 """
 
@@ -85,14 +112,14 @@ def emulated(tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("sequences", "T", "levels", "C", "K", "inputs", "cluster"),
-    [(2, 19, 3, 4, 2, 1, 4), (1, 5, 1, 2, 4, 2, 8), (2, 33, 2, 6, 4, 2, 2)],
+    [(2, 19, 3, 4, 4, 1, 4), (1, 5, 1, 2, 4, 2, 8), (2, 33, 2, 6, 4, 2, 2)],
     ids=["three blocks", "one block, fewer steps than stretches", "two inputs"],
 )
 def test_all_layers_at_once_are_the_blocks(emulated, sequences, T, levels, C, K, inputs, cluster, monkeypatch):
     torch.manual_seed(T)
     monkeypatch.setattr(tcn_cluster, "CLUSTER", cluster)
     tcn, L = TCN(3, levels, C, K, inputs), 2 * levels
-    library = emulated(C=C, K=K, L=L, I=inputs, CLUSTER=cluster, THREADS=3)
+    library = emulated(C=C, K=K, L=L, I=inputs, CLUSTER=cluster, THREADS=6)
     x = torch.randn(sequences, T, inputs)
     convs = [conv for block in tcn.blocks for conv in (block.first, block.second)]  # pyright: ignore
     W, b = (t.detach().contiguous() for t in tcn.normed_weights(convs))  # pyright: ignore
@@ -120,5 +147,26 @@ def test_all_layers_at_once_are_the_blocks(emulated, sequences, T, levels, C, K,
 
     dy = torch.randn_like(last)
     library.backward(bytes_, *pointers(W, last, hs, a, dy, g), T, sequences, sequences)
-    want = torch.autograd.grad((h * dy).sum(), [*before, outer[0]])
-    torch.testing.assert_close(g, torch.stack(want), **close)
+    learnt = [*(c.bias for c in convs), *([tcn.blocks[0].residual.weight] if R.numel() else [])]  # pyright: ignore
+    wanted = torch.autograd.grad((h * dy).sum(), [*before, outer[0], *learnt])
+    torch.testing.assert_close(g, torch.stack(wanted[: L + 1]), **close)
+
+    parts = 3
+    size = W.numel() + b.numel() + (R.numel() + r.numel() if R.numel() else 0)
+    sums = torch.full((parts, 1, size), torch.nan)
+    rows, shared = sequences * T, 4 * (32 * 2 * (-(-C // 8) * 4) + 2 * K * C)
+    layers = L + (R.numel() > 0)
+    library.weights(shared, *pointers(g, hs, x, sums), T, rows, -(-rows // parts), size, layers, parts, 1)
+    total = sums.sum((0, 1))
+    dW, db = total[: W.numel()].view(W.shape), total[W.numel() : W.numel() + b.numel()].view(b.shape)
+    torch.testing.assert_close(db, torch.stack(wanted[L + 1 : 2 * L + 1]), rtol=1e-4, atol=1e-4)
+    for l, conv in enumerate(convs):  # dW by hand, tap by tap
+        before_it = F.pad(x, (0, C - inputs)) if l == 0 else hs[l - 1]
+        for k in range(K):
+            back = (K - 1 - k) * conv.dilation
+            seen = F.pad(before_it, (0, 0, back, 0))[:, :T]
+            torch.testing.assert_close(dW[l, :, k], torch.einsum("bto,btc->oc", g[l], seen), rtol=1e-4, atol=1e-4)
+    if R.numel():
+        dR = total[W.numel() + b.numel() :][: R.numel()].view(R.shape)
+        torch.testing.assert_close(dR, wanted[-1], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(total[-C:], g[L].sum((0, 1)), rtol=1e-4, atol=1e-4)

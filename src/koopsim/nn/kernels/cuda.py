@@ -25,7 +25,7 @@ class Kernel:
     function: ctypes.c_void_p
     name: str
 
-    def __call__(self, blocks: int, threads: int, shared: int, arguments: list[Tensor | int]) -> None:
+    def __call__(self, grid: tuple[int, ...], threads: int, shared: int, arguments: list[Tensor | int]) -> None:
         """Launch on the current stream. Tensors are passed as pointers, integers as int."""
         values = [
             ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a)
@@ -33,10 +33,9 @@ class Kernel:
         ]  # fmt: skip
         places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        _check(
-            _driver().cuLaunchKernel(self.function, blocks, 1, 1, threads, 1, 1, shared, stream, places, None),
-            self.name,
-        )
+        x, y, z = (*grid, 1, 1)[:3]
+        launched = _driver().cuLaunchKernel(self.function, x, y, z, threads, 1, 1, shared, stream, places, None)
+        _check(launched, self.name)
 
 
 @functools.cache

@@ -26,8 +26,8 @@ from torch import Tensor
 from koopsim.nn.kernels import tcn_cluster
 from koopsim.nn.kernels.operators import fronts, operator
 
-ROWS = 32  # time steps a program
-PRECISION = "tf32x3"  # of products: three TF32 parts that together are float32
+ROWS = 16  # time steps a program
+PRECISION = "ieee"  # of products; three TF32 parts that together are float32 were slower
 
 
 @triton.jit
@@ -200,15 +200,17 @@ def _run_backward(inputs: list[Tensor], states: list[Tensor], dy: Tensor, of_x: 
     last, h, a, dy = (t.float().contiguous() for t in (*states, dy))
     (M, B, T, I), (_, L, C, K, _) = x.shape, W.shape
     g = W.new_empty(L + L // 2, M, B, T, C)  # gradient before each layer's ReLU; behind them, before each block's last
-    if tcn_cluster.fits(x, W):
+    rows, clusters = B * T, tcn_cluster.fits(x, W)
+    parts = max(1, (16 if rows < 8192 else 32) // M)  # many models fill the chip by themselves
+    sums = W.new_empty(parts, M, _size(R, W))
+    if clusters:
         tcn_cluster.backward(x, W, (last, h, a), dy, g)
+        tcn_cluster.weight_gradients(g, h, x, W, sums, R.numel() > 0)
     else:
         _layers_backward(g, W, (last, h, a), dy)
-    rows = B * T
-    parts = max(1, (8 if rows < 8192 else 32) // M)  # many models fill the chip by themselves
-    sums, grid = W.new_empty(parts, M, _size(R, W)), (L * K + (R.numel() > 0), parts, M)
-    own = {**_shape(C, K), "I": I, "PRECISION": PRECISION}
-    _weight_gradients[grid](g, h, x, sums, T, rows, triton.cdiv(rows, parts), L, sums.shape[2], **own)
+        own = {**_shape(C, K), "I": I, "PRECISION": PRECISION}
+        grid = (L * K + (R.numel() > 0), parts, M)
+        _weight_gradients[grid](g, h, x, sums, T, rows, triton.cdiv(rows, parts), L, sums.shape[2], **own)
     return _input_gradient(g[0], g[L], R, W[:, 0], I) if of_x else x.new_empty(0), sums.sum(0)
 
 

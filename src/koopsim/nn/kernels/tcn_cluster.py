@@ -16,14 +16,14 @@ from koopsim.nn.kernels.cuda import Kernel, kernel
 SOURCE = Path(__file__).with_name("tcn.cu")
 CLUSTER = 8  # blocks of a sequence: the most that every GPU with clusters has
 SHARED = 227 * 1024  # bytes a block can have, on Hopper
-THREADS = 512  # at most
+THREADS = 1024  # at most
 
 
 def fits(x: Tensor, W: Tensor) -> bool:
     """Whether the kernels can be used: x (M, B, T, I), W (M, L, C, K, C)."""
-    if not x.is_cuda or x.numel() == 0 or os.environ.get("KOOPSIM_CLUSTERS") != "1":
+    if not x.is_cuda or x.numel() == 0 or os.environ.get("KOOPSIM_CLUSTERS") == "0":
         return False
-    even = W.shape[2] % 2 == 0 and W.shape[3] % 2 == 0
+    even = W.shape[2] % 2 == 0 and W.shape[3] % 4 == 0 and 2 * W.shape[2] * W.shape[3] <= 1024
     return even and _has_clusters(x.device) and shared_bytes(x.shape[2], W) <= SHARED
 
 
@@ -35,7 +35,7 @@ def _has_clusters(device: torch.device) -> bool:
 def shared_bytes(T: int, W: Tensor) -> int:
     """Weights, two copies of the state, and either biases or a stretch of the residual's gradient."""
     _, L, C, K, _ = W.shape
-    return 4 * (L * (C // 2) * (2 * K * C + 4) + 2 * T * C + max(L * C, -(-T // CLUSTER) * C))
+    return 4 * (L * (C // 2) * (2 * K * C + 4) + 2 * (T + 1) * C + max(L * C, -(-T // CLUSTER) * C))
 
 
 def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
@@ -45,7 +45,7 @@ def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
     with torch.cuda.device_of(x):
         launch, threads = _kernel("temporal_forward", x, W)
         sizes = [T, M * B, B, int(R.numel() > 0)]
-        launch(CLUSTER * M * B, threads, shared_bytes(T, W), [*inputs, *states, *sizes])
+        launch((CLUSTER * M * B,), threads, shared_bytes(T, W), [*inputs, *states, *sizes])
 
 
 def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Tensor) -> None:
@@ -53,12 +53,21 @@ def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Te
     M, B, T, _ = x.shape
     with torch.cuda.device_of(x):
         launch, threads = _kernel("temporal_backward", x, W)
-        launch(CLUSTER * M * B, threads, shared_bytes(T, W), [W, *states, dy, g, T, M * B, B])
+        launch((CLUSTER * M * B,), threads, shared_bytes(T, W), [W, *states, dy, g, T, M * B, B])
 
 
-def _kernel(name: str, x: Tensor, W: Tensor) -> tuple[Kernel, int]:
+def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, residual: bool) -> None:
+    """Into sums (parts, M, size): dW, db and where there is a residual dR, dr, one after the other."""
+    (M, B, T, _), (_, L, C, K, _) = x.shape, W.shape
+    parts, _, size = sums.shape
+    shared = 4 * (32 * 2 * (-(-C // 8) * 4) + 2 * K * C)
+    with torch.cuda.device_of(x):
+        launch, _ = _kernel("temporal_weights", x, W, shared)
+        launch((L + residual, parts, M), 2 * K * C, shared, [g, h, x, sums, T, B * T, -(-B * T // parts), size])
+
+
+def _kernel(name: str, x: Tensor, W: Tensor, shared: int | None = None) -> tuple[Kernel, int]:
     (_, _, T, inputs), (_, L, C, K, _) = x.shape, W.shape
-    places = -(-T // CLUSTER) * (C // 2)
-    threads = min(THREADS, -(-places // 32) * 32)
+    threads = min(THREADS, -(-2 * -(-T // CLUSTER) * (C // 2) // 32) * 32)
     sizes = {"C": C, "K": K, "L": L, "I": inputs, "CLUSTER": CLUSTER, "THREADS": threads}
-    return kernel(SOURCE, name, tuple(sizes.items()), shared_bytes(T, W), x.get_device()), threads
+    return kernel(SOURCE, name, tuple(sizes.items()), shared or shared_bytes(T, W), x.get_device()), threads
