@@ -146,7 +146,8 @@ class Members:
 
     def model(self, row: int) -> nn.Module:
         """Member `row` as it is judged, as a module of its own."""
-        model = copy.deepcopy(self.template).to_empty(device=self.device)
+        model = copy.deepcopy(self.template)
+        model._apply(lambda t: torch.empty(t.shape, dtype=t.dtype, device=self.device))  # `to_empty` imports sympy
         own = self.judged([row])
         with torch.no_grad():
             for name, t in (*model.named_parameters(), *model.named_buffers()):
