@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from koopsim.config import FourierConfig, IdentityConfig, Recipe, SIMConfig
+from koopsim.config import MOST, SEEDS, FourierConfig, IdentityConfig, Recipe, SIMConfig
 from koopsim.engine.checkpoint import read_checkpoint, restore_random, write_checkpoint
 from koopsim.engine.drive import Course, Steps, drive, pick_device
 from koopsim.engine.feeds import Drawn
@@ -64,6 +64,12 @@ class FitSettings:
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise KoopsimError(f"{name} is {value}; it must be positive.")
+        for name in ("features", "hidden", "steps", "batch"):
+            value = getattr(self, name)
+            if value is not None and value > MOST:
+                raise KoopsimError(f"{name} is {value}; it goes to {MOST} at most.")
+        if not 0 <= self.seed < SEEDS:
+            raise KoopsimError(f"The seed is {self.seed}; it lies between 0 and {SEEDS - 1}.")
 
 
 DEFAULTS = FitSettings()

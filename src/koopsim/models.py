@@ -23,7 +23,15 @@ def build(what: str | ModelConfig) -> nn.Module:
     if not isinstance(config, ModelConfig):
         raise KoopsimError(f"build was given {config!r}; expected a preset's name, or a model's configuration.")
     if largest_number(config) > LARGE:
-        with torch.device("meta"):  # counts what would be allocated, and allocates nothing
-            sizes = [*(built := model_kind(config).build(config)).parameters(), *built.buffers()]
-        require_memory(COPIES * sum(t.numel() * t.element_size() for t in sizes), "This model asks for")
+        require_memory(COPIES * _bytes(config), "This model asks for")
     return known(model_kind(config).build(config), config)
+
+
+def _bytes(config: ModelConfig) -> int:
+    """What its parameters and buffers would take, without taking it."""
+    try:
+        with torch.device("meta"):
+            built = model_kind(config).build(config)
+    except RuntimeError as error:  # more than 64 bits can count
+        raise KoopsimError(f"This model is too large to be built: {str(error).splitlines()[0]}.") from error
+    return sum(t.numel() * t.element_size() for t in (*built.parameters(), *built.buffers()))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koopsim.config import Recipe
+from koopsim.files.memory import require_memory
 
 BETA1, BETA2 = 0.9, 0.999
 GAMMA = 0.1  # the step schedule's drop
@@ -24,6 +25,7 @@ ONECYCLE_FLOOR = 1e-3
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(lr, beta1) for every step of the run, each of shape (epochs * steps_per_epoch,)."""
     steps = recipe.epochs * steps_per_epoch
+    require_memory(100 * steps, f"A schedule of {steps:,} steps asks for")
     step = np.arange(steps)
     lr = np.full(steps, recipe.learning_rate, dtype=np.float64)
     beta1 = np.full(steps, BETA1, dtype=np.float64)

@@ -41,6 +41,7 @@ from koopsim.progress import Progress
 from koopsim.runs import RunDirectory, write_json
 from koopsim.tasks import Task, build_task
 from koopsim.tasks.fingerprint import fingerprint_of
+from koopsim.tasks.fits import refuse_misfits
 from koopsim.tasks.inputs import note_inputs
 
 Listener = Callable[[dict[str, Any]], None]
@@ -114,6 +115,7 @@ def train_run(
     """Train `run` in `directory` and return its result; the listener hears of progress and of each epoch."""
     with directory.held():
         task = build_task(run.task, session.device) if task is None else task
+        refuse_misfits(run, task)
         directory.check_data(fingerprint_of(task), note=True)
         note_inputs(directory.path, task)
         training = Training(run, directory, session, task)

@@ -32,7 +32,9 @@ from mutations import mutated
 from warm import Ended, run, warm_up
 
 LIMIT = 30.0  # seconds for a verb; more is a hang
-LEAST = {"mutations": 5000, "kills": 60}
+LEAST = {"mutations": 5000, "kills": 60, "extremes": 1000}
+FAULTS = ("tracebacks", "hangs", "foreign", "silent")
+COUNTED = ("mutations", "kills", "extremes", "folders", "accepted", "refused", *FAULTS)
 THEIRS = (
     "ray/thesis.txt",
     "best/config.json",
@@ -74,6 +76,7 @@ class Book:
     def _fault(self, kind: str, words: str) -> None:
         self.counts[kind] += 1
         self.faults.append(f"{kind}: {words}")
+        print(f"hostile: {self.faults[-1]}", file=sys.stderr, flush=True)
 
     def add(self, other: Book) -> None:
         self.counts += other.counts
@@ -133,7 +136,7 @@ def worker(job: tuple[int, int, int, Path, Truths, dict[str, Any]]) -> Book:
         if wrong:
             book._fault("silent", f"worker {number}, kill {index}: {wrong}")
     for index, argv in enumerate(arguments()):
-        if index % whole["workers"] == number:
+        if index % whole["workers"] == number and index < whole["extremes"]:
             book.add(extreme(argv, root, base, log))
     if number == 0:
         book.add(foreign(root, base, log))
@@ -187,39 +190,25 @@ def foreign(root: Path, base: Path, log: Path) -> Book:
     return book
 
 
-def campaign(seed: int, mutations: int, kills: int, workers: int, say: Callable[[str], None]) -> dict[str, Any]:
+def campaign(seed: int, sizes: dict[str, int], workers: int, say: Callable[[str], None]) -> dict[str, Any]:
     """All of it; what happened, as JSON values."""
     began = time.monotonic()
     warm_up()
     with tempfile.TemporaryDirectory(prefix="koopsim-hostile-") as folder:
         base = Path(folder)
         truth = build(base / "base", base / "log")
-        share = {
-            "truths": truths(base, base / "base" / "files") if kills else {},
-            "workers": workers,
-            "kills": -(-kills // workers),
-        }
-        say(f"corpus made in {time.monotonic() - began:.0f} s; {mutations} mutations, {kills} kills, {workers} workers")
-        jobs = [(n, seed, -(-mutations // workers), base, truth, share) for n in range(workers)]
+        kills = -(-sizes["kills"] // workers)
+        whole = truths(base, base / "base" / "files") if kills else {}
+        share = {"truths": whole, "workers": workers, "kills": kills, "extremes": sizes["extremes"]}
+        say(f"corpus made in {time.monotonic() - began:.0f} s; {sizes}, {workers} workers")
+        jobs = [(n, seed, -(-sizes["mutations"] // workers), base, truth, share) for n in range(workers)]
         book = Book()
         with multiprocessing.get_context("fork").Pool(workers) as pool:
             for part in pool.imap_unordered(worker, jobs):
                 book.add(part)
-    names = (
-        "mutations",
-        "kills",
-        "extremes",
-        "folders",
-        "accepted",
-        "refused",
-        "tracebacks",
-        "hangs",
-        "foreign",
-        "silent",
-    )
     return {
         "seed": seed,
-        **{name: book.counts[name] for name in names},
+        **{name: book.counts[name] for name in COUNTED},
         "faults": sorted(book.faults),
         "seconds": time.monotonic() - began,
         "cores": os.cpu_count(),
@@ -229,8 +218,8 @@ def campaign(seed: int, mutations: int, kills: int, workers: int, say: Callable[
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=24)
-    parser.add_argument("--mutations", type=int, default=LEAST["mutations"])
-    parser.add_argument("--kills", type=int, default=LEAST["kills"])
+    for name, count in LEAST.items():
+        parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
@@ -238,16 +227,8 @@ def main() -> int:
     def say(line: str) -> None:
         print(f"hostile, seed {given.seed}: {line}", file=sys.stderr, flush=True)
 
-    found = campaign(given.seed, given.mutations, given.kills, given.workers, say)
-    for fault in found["faults"]:
-        say(fault)
-    say(
-        ", ".join(
-            f"{found[name]} {name}"
-            for name in ("mutations", "kills", "accepted", "refused", "tracebacks", "hangs", "foreign", "silent")
-        )
-        + f" in {found['seconds']:.0f} s"
-    )
+    found = campaign(given.seed, {name: getattr(given, name) for name in LEAST}, given.workers, say)
+    say(", ".join(f"{found[name]} {name}" for name in COUNTED) + f" in {found['seconds']:.0f} s")
     if given.out:
         from koopsim.runs import environment, write_json
 

@@ -238,13 +238,13 @@ def test_light_and_dark_and_narrow(page, tmp_path, width):
 
 
 def test_the_recorded_results_make_a_small_page_soon(tmp_path, capsys):
-    began = time.perf_counter()
+    began = time.process_time()
     assert main(["report", str(RECORDED), "--out", str(tmp_path), "--json"]) == 0
-    spent = time.perf_counter() - began
+    spent = time.process_time() - began
     said = json.loads(capsys.readouterr().out)
     assert said["runs"] >= 30
     assert said["searches"] >= 10
     assert (tmp_path / "index.html").stat().st_size < 3_000_000
-    assert spent < 60  # 9 seconds on an idle core; a test machine is rarely idle
+    assert spent < 60  # of its own work: how busy the machine is does not count
     for name in ("table1", "table2", "speed", "spectra", "searches", "runs"):
         assert (tmp_path / f"{name}.tex").exists()

@@ -33,9 +33,9 @@ def arcsine_error(density):
 @pytest.mark.parametrize("start", [0.3, 0.123, 0.771])
 def test_logistic_map_from_one_orbit(start):
     x = orbit(logistic, start, 100_000)
-    began = time.perf_counter()
+    began = time.process_time()
     density = invariant_density(x)
-    took = time.perf_counter() - began
+    took = time.process_time() - began
     assert density.n_components_ == 1
     assert density.weights_ == "cells"
     assert arcsine_error(density) <= 0.02

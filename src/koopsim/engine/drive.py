@@ -19,6 +19,7 @@ import torch
 from koopsim.errors import KoopsimError
 
 CHUNK_SECONDS = 0.25  # how often the host looks up
+DEVICES = ("cpu", "cuda", "mps", "xpu")  # those that hold numbers
 SAVE_SECONDS = 30.0  # between checkpoints inside an epoch
 SAVE_SHARE = 0.05  # of the time, that checkpoints at the end of epochs may take
 
@@ -141,6 +142,8 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
+        if device.type not in DEVICES:
+            raise RuntimeError(f"expected one of {', '.join(DEVICES)}.")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise KoopsimError(f"The device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error

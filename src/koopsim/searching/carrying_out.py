@@ -22,7 +22,7 @@ from koopsim.files import folders
 from koopsim.presets import run_of
 from koopsim.progress import Progress
 from koopsim.searching.confirm import confirmed, confirmed_search
-from koopsim.searching.directory import Cluster, Search, SearchDirectory
+from koopsim.searching.directory import MOST_RETRAININGS, Cluster, Search, SearchDirectory
 from koopsim.searching.local import LocalSearch
 from koopsim.searching.outcome import chosen, conclude
 from koopsim.searching.per_picture import PictureSearches
@@ -55,6 +55,10 @@ class How:
     overwrite: bool = False
     cluster: Cluster = ANYWHERE
     shown: Shown = shown_nowhere
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.retrain <= MOST_RETRAININGS:
+            raise KoopsimError(f"retrain is {self.retrain}; it lies between 0 and {MOST_RETRAININGS:,}.")
 
 
 def search(

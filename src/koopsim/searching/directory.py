@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from koopsim.config import Run, from_dict, to_dict
+from koopsim.config import SEEDS, Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.files.json import read_json as read_json_file
 from koopsim.runs import environment, read_json, write_atomically, write_json
 from koopsim.searching.space_text import overridden, space_to_dict
-from koopsim.spaces import SearchSpace
+from koopsim.spaces import MOST_TRIALS, SearchSpace
 
 SEARCH_FILE, PICTURES_FILE = "search.json", "pictures.json"  # what a folder is known by: see per_picture.py
 CONFIRM_FOLDER, RAY_FOLDER = "confirm", "ray"
@@ -32,6 +32,9 @@ PLOTS = ("best-so-far.png", "parallel.png", "sensitivity.png")
 SEARCH_FILES = (
     SEARCH_FILE, PICTURES_FILE, "env.json", "state.safetensors", "reports.jsonl", "trials.csv", "result.json", *PLOTS,
 )  # fmt: skip
+
+
+MOST_RETRAININGS = 10_000  # each is a full training
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Search:
     def __post_init__(self) -> None:
         if self.confirm < 0:
             raise KoopsimError(f"confirm is {self.confirm}; give how many of the best to train again, 0 for none.")
+        if self.at_once is not None and not 1 <= self.at_once <= MOST_TRIALS:
+            raise KoopsimError(f"at_once is {self.at_once}; it lies between 1 and {MOST_TRIALS:,}.")
+        if max(self.confirm, self.confirm_seeds) > MOST_RETRAININGS:
+            raise KoopsimError(f"confirm and confirm_seeds go to {MOST_RETRAININGS:,} at most.")
+        if not 0 <= self.seed < SEEDS:
+            raise KoopsimError(f"The seed is {self.seed}; it lies between 0 and {SEEDS - 1}.")
         if self.confirm_seeds < 1:
             raise KoopsimError(f"confirm_seeds is {self.confirm_seeds}; it must be at least 1.")
 

@@ -1,0 +1,141 @@
+"""Machines as they are: no home, no UTF-8, forty columns, little memory, a reader that goes away, an impatient user.
+
+Each in a process of its own, for every verb that writes.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+RUN = "train copy/sim-single --scale smoke --device cpu --recipe.epochs 1 --task.horizon 3".split()
+RUN += "--model.lift.levels 2 --task.train 40 --task.valid 10 --task.test 10".split()
+FIT = "--steps 4 --features 4 --hidden 4 --no-animation --device cpu".split()
+VERBS = {
+    "train": [*RUN, "--out", "o"],
+    "tune": ["tune", *RUN[1:], "--trials", "1", "--max-t", "1", "--retrain", "0", "--out", "o"],
+    "fit": ["fit", "p.png", *FIT, "--out", "o"],
+    "spectrum": ["spectrum", "a.npy", "--out", "o"],
+    "report": ["report", "run", "--out", "o"],
+    "eval": ["eval", "run", "--device", "cpu"],
+    "render": ["render", "fits/p", "--out", "r.png", "--device", "cpu"],
+}
+
+
+def koopsim(argv, where: Path, environment: dict[str, str] | None = None, **more) -> subprocess.CompletedProcess:
+    plain = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG", "XDG_", "HOME"))}
+    plain |= {"HOME": "/root", "OMP_NUM_THREADS": "1"} | (environment or {})
+    command = [sys.executable, "-m", "koopsim", *argv]
+    return subprocess.run(command, cwd=where, env=plain, capture_output=True, timeout=300, check=False, **more)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder with something for every verb to read."""
+    folder = tmp_path_factory.mktemp("crowded")
+    Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "p.png")
+    np.save(folder / "a.npy", 0.5 * np.eye(3))
+    assert koopsim([*RUN, "--out", "run"], folder).returncode == 0
+    assert koopsim(["fit", "p.png", *FIT, "--out", "fits"], folder).returncode == 0
+    return folder
+
+
+@pytest.fixture
+def here(made, tmp_path):
+    import shutil
+
+    return Path(shutil.copytree(made, tmp_path / "w"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_home_no_utf8_forty_columns(verb, here):
+    odd = {"HOME": "/nonexistent/home", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "40"}
+    done = koopsim(VERBS[verb], here, odd)
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_reader_that_goes_away_makes_no_noise(verb, here):
+    """As in `koopsim ... | head -1`, with a reader that reads nothing at all; and with no standard output."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "koopsim", *VERBS[verb]]
+    done = subprocess.run(command, cwd=here, stdout=writer, stderr=subprocess.PIPE, timeout=300, check=False)
+    os.close(writer)
+    assert b"BrokenPipe" not in done.stderr
+    assert b"Traceback" not in done.stderr
+    closed = koopsim(["--version"], here, preexec_fn=lambda: os.close(1))
+    assert b"Traceback" not in closed.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["train", "tune", "fit", "report"])
+def test_a_folder_that_is_not_utf8_is_refused_before_the_work(verb, here):
+    argv = [os.fsencode(a) for a in VERBS[verb]]
+    argv[argv.index(b"o")] = b"\xff\xfe"
+    done = koopsim(argv, here)
+    assert done.returncode == 2
+    assert done.stderr.count(b"\n") == 1
+    assert b"is not UTF-8" in done.stderr
+    assert not (here / os.fsdecode(b"\xff\xfe")).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["train", "fit", "spectrum"])
+def test_too_little_memory_is_one_line(verb, here):
+    """4 GiB of addresses let Python and PyTorch in, and not what is asked for."""
+    import resource
+
+    large = {
+        "train": ["--model.hidden", "200000"],
+        "fit": ["--features", "200000000"],
+        "spectrum": ["--as", "matrix"],
+    }[verb]
+    if verb == "spectrum":
+        with (here / "a.npy").open("wb") as file:
+            header = {"descr": "<f8", "fortran_order": False, "shape": (30_000, 30_000)}
+            np.lib.format.write_array_header_1_0(file, header)
+            file.truncate(file.tell() + 30_000 * 30_000 * 8)
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
+
+    done = koopsim([*VERBS[verb], *large], here, preexec_fn=limited)
+    assert done.returncode == 2, done.stderr[-2000:]
+    assert b"Traceback" not in done.stderr
+    assert b"memory" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["train", "tune"])
+def test_ctrl_c_twice(verb, here):
+    """Once: saved, and how to go on. Twice: at once. Neither is a traceback."""
+    long = [*VERBS[verb], "--recipe.epochs", "100000"]
+    if verb == "tune":
+        long += ["--max-t", "100000"]
+    for presses in (1, 2):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "koopsim", *long, "--overwrite"], cwd=here, stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        known = here / "o" / ("config.json" if verb == "train" else "search.json")
+        known.unlink(missing_ok=True)
+        until = time.monotonic() + 100
+        while not known.exists() and time.monotonic() < until:
+            time.sleep(0.1)
+        time.sleep(2)
+        for _ in range(presses):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        _, err = process.communicate(timeout=100)
+        assert process.returncode == 130, err
+        assert b"Traceback" not in err

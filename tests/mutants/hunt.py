@@ -1,0 +1,184 @@
+"""A seeded mutation run of our own: `make mutants`. Do the tests notice when the code is wrong?
+
+    rooms -> places that can be changed -> a seeded draw -> the tests of that room, in a fork -> noticed or survived
+
+A fork of a process that has imported PyTorch and pytest, and nothing of ours, takes the changed module in place of the
+one on disk (nothing is written to the source tree) and runs the tests that mirror it. Survivors are listed: each is a
+hole in the tests, or an equivalent. Counts go to results/mutants.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.abc
+import importlib.machinery
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from changes import mutant, places
+
+ROOT = Path(__file__).parent.parent.parent
+SOURCE = ROOT / "src" / "koopsim"
+ROOMS = ("nn", "implicit", "spectral", "engine", "tasks", "datasets", "searching", "sklearn")
+LEFT_OUT = (
+    "kernels",
+    "plots",
+    "__init__",
+    "capture",
+    "cuda",
+    "ray",
+    "inverse_kernels",
+    "splitting_kernels",
+)  # a GPU's, pictures
+EXTRA = {
+    "engine": ["tests/test_training.py"],
+    "tasks": ["tests/test_training.py", "tests/test_constants.py"],
+    "nn": ["tests/test_constants.py", "tests/test_presets.py"],
+    "datasets": ["tests/test_constants.py"],
+    "searching": ["tests/cli/test_tune.py"],
+    "implicit": ["tests/test_constants.py"],
+    "spectral": ["tests/test_constants.py"],
+}
+SECONDS = 240.0  # for the tests of one mutant; more counts as noticed, for something hangs
+
+
+class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Gives one module of ours another source."""
+
+    def __init__(self, name: str, path: Path, source: str):
+        self.name, self.path, self.source = name, path, source
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return importlib.machinery.ModuleSpec(name, self, origin=str(self.path)) if name == self.name else None
+
+    def get_filename(self, name: str) -> str:
+        return str(self.path)
+
+    def get_data(self, path: Any) -> bytes:
+        return self.source.encode()
+
+
+def files() -> list[Path]:
+    found = [f for room in ROOMS for f in sorted((SOURCE / room).rglob("*.py"))]
+    return [f for f in found if not any(word in str(f.relative_to(SOURCE)) for word in LEFT_OUT)]
+
+
+def tests_of(file: Path) -> list[str]:
+    """The tests that mirror a file: its own first, then its room's."""
+    room = file.relative_to(SOURCE).parts[0]
+    folder = ROOT / "tests" / room
+    own = [str(f) for f in folder.rglob(f"test_{file.stem}*.py")]
+    rest = [str(f) for f in sorted(folder.rglob("test_*.py")) if str(f) not in own]
+    return own + [str(ROOT / e) for e in EXTRA.get(room, []) if (ROOT / e).exists()] + rest
+
+
+def draw(seed: int, count: int) -> list[tuple[Path, int]]:
+    """So many places, files by how many they have."""
+    known = [(f, i) for f in files() for i in range(len(places(ast.parse(f.read_text()))))]
+    return random.Random(seed).sample(known, min(count, len(known)))
+
+
+def judged(job: tuple[int, Path, int]) -> dict[str, Any]:
+    """What became of one mutant."""
+    number, file, place = job
+    source, line, words = mutant(file.read_text(), place, number)
+    where = f"{file.relative_to(ROOT)}:{line}"
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="koopsim-mutant-") as scratch:
+        pid = os.fork()
+        if not pid:
+            _test(file, source, Path(scratch))
+        status = _wait(pid)
+    fate = "survived" if status == 0 else "noticed"
+    return {
+        "number": number,
+        "where": where,
+        "change": words,
+        "fate": fate,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _test(file: Path, source: str, scratch: Path) -> None:
+    """The child: never returns."""
+    status = 3
+    try:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        os.chdir(ROOT)
+        name = "koopsim." + ".".join(file.relative_to(SOURCE).with_suffix("").parts)
+        sys.meta_path.insert(0, Changed(name, file, source))
+        import pytest
+
+        status = int(pytest.main([
+            "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", f"--basetemp={scratch / 't'}",
+            *tests_of(file),
+        ]))  # fmt: skip
+    finally:
+        os._exit(status)
+
+
+def _wait(pid: int) -> int:
+    began = time.monotonic()
+    while time.monotonic() - began < SECONDS:
+        done, code = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(code)
+        time.sleep(0.05)
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return -9
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=24)
+    parser.add_argument("--mutants", type=int, default=400)
+    parser.add_argument(
+        "--minutes", type=float, default=None, help="stop drawing after so long; what was judged counts"
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", type=Path, default=None)
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    began, found = time.monotonic(), []
+    jobs = [(n, *place) for n, place in enumerate(draw(given.seed, given.mutants))]
+    with multiprocessing.get_context("fork").Pool(given.workers) as pool:
+        for one in pool.imap_unordered(judged, jobs):
+            found.append(one)
+            print(json.dumps(one), file=sys.stderr, flush=True)
+            if given.minutes and time.monotonic() - began > 60 * given.minutes:
+                pool.terminate()
+                break
+    counts = Counter(one["fate"] for one in found)
+    share = counts["noticed"] / max(1, len(found))
+    print(f"seed {given.seed}: {len(found)} mutants of {len(jobs)} drawn, {counts['noticed']} noticed, {share:.1%}")
+    if given.out:
+        from koopsim.runs import environment, write_json
+
+        kept = {"seed": given.seed, "drawn": len(jobs), "judged": len(found), **counts, "share": share}
+        seconds = {"seconds": time.monotonic() - began, "workers": given.workers}
+        survivors = sorted((one for one in found if one["fate"] == "survived"), key=lambda one: one["where"])
+        write_json(given.out, kept | seconds | {"survivors": survivors, "environment": environment()})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
