@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/koopsim
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-all test-gpu lint bench readme zoo clean
+.PHONY: setup demo test test-all hostile mutants test-gpu lint bench readme zoo clean
 
 setup: $(INSTALLED)
 
@@ -22,9 +22,15 @@ demo: setup
 test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
-test-all: setup
+test-all: setup hostile
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs
+
+hostile: setup  # mutated files, kills, extremes, other people's folders; seeded, ten minutes at most on two idle cores
+	OMP_NUM_THREADS=1 $(BIN)/python tests/hostile/campaign.py --out results/hostile.json
+
+mutants: setup  # do the tests notice? a seeded mutation run over the library; hours
+	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants/hunt.py --out results/mutants.json
 
 test-gpu:  # on a machine with a CUDA device and PyTorch for it; sets up nothing
 	PYTHONPATH=src $(PYTHON) benchmarks/cuda_tests.py

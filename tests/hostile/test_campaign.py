@@ -1,0 +1,47 @@
+"""A small campaign in the suite: the tools work, and a handful of everything finds nothing (`make hostile`: all)."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mutations import KINDS, json_values, mutated, tensor_metadata
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_names_the_mutations(kind, tmp_path):
+    data = {
+        "json": b'{"a": [1, {"b": 2}]}', "lines": b'{"a": 1}\n{"a": 2}\n', "csv": b"a,b\n1,2\n", "text": b"x = 1\n",
+        "tensors": b'\x2f\0\0\0\0\0\0\0{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'[:8] + b"{}" + b" " * 45,
+        "picture": b"\x89PNG" + bytes(50), "npy": b"\x93NUMPY" + bytes(100), "npz": None,
+    }[kind]  # fmt: skip
+    if data is None or kind == "tensors":
+        pytest.skip("made by the campaign's own corpus")
+    first, again = (mutated(kind, data, random.Random(3)) for _ in range(2))
+    assert first == again
+    assert first[0] != data
+    assert len({mutated(kind, data, random.Random(seed))[0] for seed in range(40)}) > 20
+
+
+def test_values_change_one_entry():
+    changed = {json_values(b'{"a": 1, "b": 2}', random.Random(seed)) for seed in range(30)}
+    assert len(changed) > 15
+
+
+def test_a_header_without_metadata_is_changed_too():
+    header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+    data = len(header).to_bytes(8, "little") + header + bytes(4)
+    assert tensor_metadata(data, random.Random(0)) != data
+
+
+@pytest.mark.slow
+def test_a_small_campaign_finds_nothing():
+    command = [sys.executable, str(Path(__file__).parent / "campaign.py")]
+    small = ["--mutations", "60", "--kills", "4", "--extremes", "0", "--workers", "1", "--seed", "1"]
+    done = subprocess.run([*command, *small], capture_output=True, text=True, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "60 mutations, 4 kills" in done.stderr
