@@ -36,7 +36,7 @@ test-gpu:  # on a machine with a CUDA device and PyTorch for it; sets up nothing
 	PYTHONPATH=src $(PYTHON) benchmarks/cuda_tests.py
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks tools
 	$(BIN)/pyright
 
 bench: setup
@@ -45,10 +45,10 @@ bench: setup
 	$(BIN)/python benchmarks/spectral_edmd.py
 
 readme: setup
-	$(BIN)/python benchmarks/readme.py
+	$(BIN)/python tools/readme.py
 
 zoo: setup
-	$(BIN)/python benchmarks/zoo.py
+	$(BIN)/python tools/zoo.py
 
 clean:
 	rm -rf .venv demo runs dist

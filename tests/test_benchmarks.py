@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-MINE = ["verbs.py", "speed.py", "search_backends.py", "time_to_accuracy.py", "readme.py", "zoo.py", "record.py"]
+MINE = ["verbs.py", "speed.py", "search_backends.py", "time_to_accuracy.py"]
 
 
 @pytest.mark.parametrize("name", MINE)

@@ -25,7 +25,7 @@ def test_the_examples_run(code, says):
 
 
 def test_the_tables_have_not_drifted_from_the_results():
-    done = subprocess.run([sys.executable, ROOT / "benchmarks" / "readme.py", "--check"])
+    done = subprocess.run([sys.executable, ROOT / "tools" / "readme.py", "--check"])
     assert done.returncode == 0, "run 'make readme'"
 
 

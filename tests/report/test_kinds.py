@@ -9,7 +9,7 @@ from made_runs import made
 import koopsim.config as config
 from koopsim.presets import PRESETS
 from koopsim.registry import MODELS, TASKS
-from koopsim.report.kinds import figures, model_kind, subject_of, task_kind
+from koopsim.report.kinds import figures, model_kind_of, subject_of, task_kind_of
 from koopsim.report.names import in_order, kind_of, looks
 from koopsim.report.page import Card, Piece, Section, page
 
@@ -39,19 +39,19 @@ def test_a_preset_is_told_from_its_configuration(name):
 
 
 def test_what_is_compared_with_what():
-    assert model_kind(made("copy/deq")).has_solver
-    assert model_kind(made("mnist/mondeq-single")).has_solver
-    assert model_kind(made("copy/sim-single")).has_limit
-    assert not model_kind(made("image/tancik")).has_limit
+    assert model_kind_of(made("copy/deq")).has_solver
+    assert model_kind_of(made("mnist/mondeq-single")).has_solver
+    assert model_kind_of(made("copy/sim-single")).has_limit
+    assert not model_kind_of(made("image/tancik")).has_limit
     stranger = made("copy/sim-single")
     stranger["run"]["model"]["kind"] = "SomebodysConfig"
-    assert not model_kind(stranger).has_limit
-    assert not model_kind(stranger).has_solver
+    assert not model_kind_of(stranger).has_limit
+    assert not model_kind_of(stranger).has_solver
     assert subject_of(stranger["run"]) == "copy/somebodys"
 
 
 def test_how_each_task_is_judged():
-    judged = {name: task_kind(made(name)).judged for name in ("copy/deq", "mnist/sim-two", "image/sim-rff")}
+    judged = {name: task_kind_of(made(name)).judged for name in ("copy/deq", "mnist/sim-two", "image/sim-rff")}
     assert [figure.key for figure in judged.values()] == ["loss", "accuracy", "psnr"]
     assert figures()["loss"].best({"a": 2.0, "b": 1.0}) == "b"
     assert figures()["psnr"].best({"a": 2.0, "b": 1.0}) == "a"

@@ -71,7 +71,7 @@ def inference_rows(setting: Setting) -> list[Comparison]:
             with in_precision(setting.precision):
                 makers = {name: answering(model, x, setting) for name, model in models.items()}
                 timings = measure(makers, setting.device, setting.sizes.turns)
-            sides = {n: Side(n, timings[n], note=note(timings[n], batch, models[n])) for n in names}
+            sides = {n: Side(n, timings[n], note=answer_note(timings[n], batch, models[n])) for n in names}
             for other in (n for n in names if "/sim" not in n):
                 for ours in (n for n in names if "/sim" in n):
                     work = f"inference, {data}, batch {batch}"
@@ -93,13 +93,13 @@ def fuse_rows(setting: Setting) -> list[Comparison]:
                 if setting.capture:
                     makers["fused, captured"] = answering(fuse(plain, ALIGNED), x, setting, capture=True)
                 timings = measure(makers, setting.device, setting.sizes.turns)
-            sides = {n: Side(f"{name}, {n}", t, note=note(t, batch, plain)) for n, t in timings.items()}
+            sides = {n: Side(f"{name}, {n}", t, note=answer_note(t, batch, plain)) for n, t in timings.items()}
             for ours in [n for n in sides if n != "plain"]:
                 work = f"inference, {data}, batch {batch}"
                 found.append(Comparison("fuse", work, sides[ours], sides["plain"]))
     return found
 
 
-def note(timing: Timing, batch: int, model: nn.Module) -> str:
+def answer_note(timing: Timing, batch: int, model: nn.Module) -> str:
     rate = f"{batch / timing.seconds:,.0f}/s"
     return ", ".join(part for part in (rate, solver_note(model)) if part)

@@ -72,7 +72,7 @@ def their_model(name: str) -> nn.Module:
     return THEIRS[type(config.lift)](paper_networks(), config, config.lift)
 
 
-def stepped(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, batch: int) -> Maker:
+def their_steps(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, batch: int) -> Maker:
     """Their loop: a slice of the data, zeroed gradients, forward, backward, Adam."""
 
     def make() -> Work:
@@ -107,21 +107,21 @@ def paper_rows(setting: Setting) -> list[Comparison]:
     theirs = ours.x.float()[:, None]
     found += _compared(
         f"copy memory T={sizes.horizon}, batch {BATCH}", COPY, setting,
-        (ours.maker(setting, setting.capture), lambda m: stepped(m, _sequence_loss, theirs, ours.y, BATCH), steps),
+        (ours.maker(setting, setting.capture), lambda m: their_steps(m, _sequence_loss, theirs, ours.y, BATCH), steps),
         (applied(model_of(COPY, device), ours.x[:BATCH]), lambda m: applied(m, theirs[:BATCH]), 1),
     )  # fmt: skip
     images = image_stepping(model_of(IMAGES, device), setting, sizes.image_batch, (3, 32, 32))
     x, y, batch = images.x, images.y, images.batch
     found += _compared(
         f"CIFAR-10, batch {batch}", IMAGES, setting,
-        (images.maker(setting, setting.capture), lambda m: stepped(m, F.cross_entropy, x, y, batch), steps),
+        (images.maker(setting, setting.capture), lambda m: their_steps(m, F.cross_entropy, x, y, batch), steps),
         (applied(model_of(IMAGES, device), x[:batch]), lambda m: applied(m, x[:batch]), 1),
     )  # fmt: skip
     task = random_pictures(1, sizes.picture_size, device)
     points, colours = (t.view(1, *t.shape[-2:]).expand(steps, -1, -1) for t in task.split("train"))
     found += _compared(
         f"a picture of {sizes.picture_size} x {sizes.picture_size}", PICTURE, setting,
-        (picture_maker(setting, 1), lambda m: stepped(m, F.mse_loss, points, colours, 1), steps),
+        (picture_maker(setting, 1), lambda m: their_steps(m, F.mse_loss, points, colours, 1), steps),
         (applied(model_of(PICTURE, device), points[0]), lambda m: applied(m, points[0]), 1),
     )  # fmt: skip
     return found

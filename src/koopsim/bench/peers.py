@@ -103,7 +103,7 @@ class OwnModel(SolverModel):
         self.deq.captured_steps = steps
 
 
-Steps = Callable[[Setting, nn.Module | None], Stepping]
+WorkSteps = Callable[[Setting, nn.Module | None], Stepping]
 
 
 def _copy_steps(setting: Setting, model: nn.Module | None = None) -> Stepping:
@@ -125,7 +125,7 @@ def _image_steps(setting: Setting, model: nn.Module | None = None) -> Stepping:
     return image_stepping(model, setting, setting.sizes.image_batch, image_of(name))
 
 
-WORKS: dict[str, tuple[str, Steps]] = {
+WORKS: dict[str, tuple[str, WorkSteps]] = {
     "copy": ("DEQ train step on copy memory", _copy_steps),
     "own": (f"own cell of width {OWN_WIDTH}, train step", _own_steps),
     "multiscale": ("multiscale DEQ, a state of several tensors, train step", _image_steps),

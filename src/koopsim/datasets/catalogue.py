@@ -19,9 +19,9 @@ def load(name: str, root: Path | None = None) -> Images:
 
         return read_folder(path)
     if path.is_file() and path.suffix.lower() == ".npz":
-        from koopsim.datasets.npz import read_npz
+        from koopsim.datasets.npz import read_images
 
-        return read_npz(path)
+        return read_images(path)
     if path.is_file():
         raise KoopsimError(f"{path} is neither a folder of class/name.png nor an .npz.")
     raise KoopsimError(f"There is no dataset, folder or .npz {name!r}." + did_you_mean(name, DATASETS))

@@ -10,14 +10,14 @@ import numpy as np
 
 from koopsim.datasets.images import Images, Labelled, stratified_split
 from koopsim.errors import KoopsimError
-from koopsim.files.arrays import read_npz as arrays_of
+from koopsim.files.arrays import read_npz
 
 SHARE = 0.2  # of the pictures go to the test set where the user made none
 
 
-def read_npz(path: Path) -> Images:
+def read_images(path: Path) -> Images:
     """The images in an .npz file."""
-    arrays = arrays_of(path)
+    arrays = read_npz(path)
     four, two = ("x_train", "y_train", "x_test", "y_test"), ("x", "y")
     names = next((names for names in (four, two) if set(names) <= arrays.keys()), None)
     if names is None:

@@ -13,7 +13,7 @@ import numpy as np
 from koopsim.datasets.download import md5_of
 from koopsim.datasets.formats import Decoded, broken, gunzip, read_archive
 from koopsim.datasets.images import Images
-from koopsim.datasets.official import Official, Part
+from koopsim.datasets.official import Official, Unpacked
 from koopsim.errors import KoopsimError
 
 
@@ -63,7 +63,7 @@ def read_official(source: Official, folder: Path) -> Images:
     return Images(source.name, train, test, source.classes)
 
 
-def verify(source: Official, part: Part, content: Decoded, where: object, place: Path | None = None) -> None:
+def verify(source: Official, part: Unpacked, content: Decoded, where: object, place: Path | None = None) -> None:
     """Refuse a part that is not what its name says. `place`: its file, which may be official by its md5."""
     x, y = content
     if (x is None) != (part.images is None) or (y is None) != (part.labels is None):

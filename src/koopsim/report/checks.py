@@ -7,7 +7,7 @@ from typing import Any
 
 from koopsim.kinds import TaskKind, task_kinds
 from koopsim.registry import TASKS, plugin_hint
-from koopsim.report.kinds import Result, task_kind
+from koopsim.report.kinds import Result, task_kind_of
 
 LARGEST = 1e300  # anything real is smaller; a whole number in JSON may be larger than a float can be
 NEEDED = {
@@ -20,7 +20,7 @@ def problem(result: Any) -> str | None:
     """Why a value read from a file is not a run that can be shown; None for one that can."""
     if why := _bad_entries(result) or _bad_parts(result["run"]):
         return why
-    kind = task_kind(result)
+    kind = task_kind_of(result)
     return _bad_figure(result, kind) or _bad_curve(result, kind.curve.key)
 
 

@@ -1,6 +1,6 @@
 """Pictures of image regression beside the truth, small enough to stand inside the page.
 
-Shown are the test pixels, [1::2, 1::2], which no model was trained or chosen on: a picture of half the size. They are
+Pixels are the test pixels, [1::2, 1::2], which no model was trained or chosen on: a picture of half the size. They are
 drawn from a run's weights, or taken from PNGs that were kept beside a result as images/SET-PICTURE-MODEL.png. The truth
 comes from the set of pictures, or from images/SET-PICTURE-truth.png where the set does not travel with the results.
 """
@@ -29,7 +29,7 @@ SMALL = 256  # pictures up to this wide are shown whole
 BYTES = 1_400_000  # for all pictures of a page, as data URIs
 SECONDS = 8.0  # of this process, for drawing
 
-Shown = NDArray[np.float32]  # (height, width, 3) in [0, 1]
+Pixels = NDArray[np.float32]  # (height, width, 3) in [0, 1]
 Truths = dict[ImageRegressionConfig, PictureSet]
 
 
@@ -39,8 +39,8 @@ class SideBySide:
 
     pictures: str
     name: str
-    truth: Shown
-    models: dict[str, tuple[Shown, float | None]] = field(default_factory=dict)
+    truth: Pixels
+    models: dict[str, tuple[Pixels, float | None]] = field(default_factory=dict)
 
 
 def comparisons(results: Sequence[Result]) -> tuple[list[SideBySide], list[str]]:
@@ -80,7 +80,7 @@ def _add(result: Result, found: dict[tuple[str, str], SideBySide], truths: Truth
         found[key].models[title_of(result["name"])] = (shown_pixels(values) if kept else values, psnr)
 
 
-def _truth(kept: Path | None, name: str, task: ImageRegressionConfig, truths: Truths) -> Shown:
+def _truth(kept: Path | None, name: str, task: ImageRegressionConfig, truths: Truths) -> Pixels:
     """The picture itself: images/SET-PICTURE-truth.png where it was kept beside a drawing, else from its set."""
     file = kept and kept.with_name(f"{kept.stem.split(f'-{name}-')[0]}-{name}-truth.png")
     if file and file.exists():
@@ -94,12 +94,12 @@ def _plain_set(result: Result) -> str:
     return str(result.get("set") or Path(result["run"]["task"]["pictures"]).name)
 
 
-def _pixels(file: Path) -> Shown:
+def _pixels(file: Path) -> Pixels:
     with Image.open(file) as image:
         return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
 
 
-def _drawn(folder: Path, run: Run, names: Sequence[str]) -> dict[str, Shown]:
+def _drawn(folder: Path, run: Run, names: Sequence[str]) -> dict[str, Pixels]:
     """The first pictures from the weights of a run, at the pixels that are shown."""
     import torch
 
@@ -119,7 +119,7 @@ def _drawn(folder: Path, run: Run, names: Sequence[str]) -> dict[str, Shown]:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnModel:
     """A model's drawing inside the page."""
 
     title: str
@@ -133,7 +133,7 @@ class Slider:
 
     name: str
     truth: str  # a data URI
-    models: Sequence[Drawn]
+    models: Sequence[DrawnModel]
 
 
 def sliders(comparisons: Sequence[SideBySide]) -> tuple[list[Slider], int]:
@@ -152,7 +152,7 @@ def _slider(comparison: SideBySide) -> Slider:
     models = []
     for title, (values, psnr) in sorted(comparison.models.items(), key=lambda m: -(m[1][1] or 0)):
         shown = f"{title}, {psnr:.1f} dB" if isinstance(psnr, (int, float)) else title
-        models.append(Drawn(title, shown, data_uri(values)))
+        models.append(DrawnModel(title, shown, data_uri(values)))
     return Slider(f"{comparison.pictures}: {comparison.name}", data_uri(comparison.truth), models)
 
 
@@ -161,7 +161,7 @@ def shown_pixels(values: NDArray) -> NDArray:
     return values if values.shape[0] <= SMALL else values[1::2, 1::2]
 
 
-def data_uri(values: Shown) -> str:
+def data_uri(values: Pixels) -> str:
     """A picture inside the page: PNG where that is small, else a JPEG of high quality."""
     image = Image.fromarray(np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8))
     files = {}

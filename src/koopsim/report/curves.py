@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from koopsim.report.charts import Axis, Chart, Series, short
-from koopsim.report.kinds import Result, task_kind
+from koopsim.report.kinds import Result, task_kind_of
 from koopsim.report.names import look_of, place_of, seed_of
 
 MOST_POINTS = 300  # of a series: more cannot be told apart on a screen
@@ -22,7 +22,7 @@ def curve_charts(results: Sequence[Result]) -> list[Chart]:
 
 
 def _empty(result: Result) -> Chart:
-    curve = task_kind(result).curve
+    curve = task_kind_of(result).curve
     floor = result.get("test", {}).get("memoryless_loss", 0.0)
     x, y = (Axis(1, log=True), Axis(0, whole=True)), Axis(2, log=curve.log)
     rule = (floor, "without memory") if 0 < floor < 1e300 else None
@@ -30,7 +30,7 @@ def _empty(result: Result) -> Chart:
 
 
 def _series(result: Result) -> Series:
-    look, keys = look_of(result["name"]), ("epoch", "seconds", task_kind(result).curve.key)
+    look, keys = look_of(result["name"]), ("epoch", "seconds", task_kind_of(result).curve.key)
     points = [[short(line[key]) for key in keys] for line in thinned(result["metrics"])]
     return Series(look.title, look.slot, points, f"seed {seed_of(result)}")
 

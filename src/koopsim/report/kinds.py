@@ -17,11 +17,11 @@ Result = dict[str, Any]
 STRANGER = ModelKind()
 
 
-def task_kind(result: Result) -> TaskKind:
+def task_kind_of(result: Result) -> TaskKind:
     return TASKS[result["run"]["task"]["kind"]]
 
 
-def model_kind(result: Result) -> ModelKind:
+def model_kind_of(result: Result) -> ModelKind:
     return MODELS.find(str(result["run"]["model"].get("kind"))) or STRANGER
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from koopsim.kinds import model_kind
 from koopsim.presets import PRESETS
 from koopsim.registry import DATASETS
-from koopsim.report.kinds import Result, task_kind
+from koopsim.report.kinds import Result, task_kind_of
 from koopsim.words import Look
 
 LAST = 1000  # the rank of what the registries do not know
@@ -49,7 +49,7 @@ def rank_of(name: str) -> tuple[int, int]:
 
 def place_of(result: Result) -> str:
     """The data that a run learnt: runs of the same place can be drawn together."""
-    return task_kind(result).place(result)
+    return task_kind_of(result).place(result)
 
 
 def data_rank(dataset: str | None) -> tuple[int, str]:
@@ -75,7 +75,7 @@ def in_order(results: Sequence[Result]) -> list[Result]:
 
     def weight(result: Result) -> tuple:
         task = result["run"]["task"]
-        place = (task_kind(result).order, data_rank(task.get("dataset")), place_of(result))
+        place = (task_kind_of(result).order, data_rank(task.get("dataset")), place_of(result))
         return (*place, look_of(result["name"]).slot, str(seed_of(result)))
 
     return sorted(results, key=weight)

@@ -12,7 +12,7 @@ from typing import Any
 from koopsim.config import Run, from_dict
 from koopsim.errors import KoopsimError
 from koopsim.presets import run_of
-from koopsim.report.kinds import Result, task_kind
+from koopsim.report.kinds import Result, task_kind_of
 from koopsim.report.names import machine_of, seed_of
 from koopsim.report.tables import Table
 
@@ -101,7 +101,7 @@ def _figure(result: Result) -> str:
     figures = result.get(split)
     if not isinstance(figures, dict):
         return "-"
-    judged = task_kind(result).judged
+    judged = task_kind_of(result).judged
     value = figures.get(judged.key)
     if not isinstance(value, (int, float)):
         return "-"

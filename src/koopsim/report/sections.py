@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from koopsim.report.collect import Findings, Measurement
 from koopsim.report.compare import SMALL, SideBySide, sliders
 from koopsim.report.curves import curve_charts
-from koopsim.report.kinds import task_kind
+from koopsim.report.kinds import task_kind_of
 from koopsim.report.names import machine_of, place_of, title_of
 from koopsim.report.other_tasks import PREFIX
 from koopsim.report.page import Card, Filed, Piece, Section, page
@@ -123,7 +123,7 @@ def first_looks(found: Findings, faster: Sequence[Ratio]) -> list[Card]:
     places: dict[tuple[str, Figure], dict[str, list[float]]] = {}
     for run in found.runs:
         if "test" in run:
-            judged = task_kind(run).judged
+            judged = task_kind_of(run).judged
             seeds = places.setdefault((place_of(run), judged), {}).setdefault(run["name"], [])
             seeds.append(run["test"][judged.key])
     for (place, judged), models in places.items():

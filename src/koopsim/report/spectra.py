@@ -18,7 +18,7 @@ from koopsim import kinds
 from koopsim.errors import KoopsimError
 from koopsim.files.writing import figure_text, write_figure
 from koopsim.report.charts import Axis, Chart, Series, short
-from koopsim.report.kinds import Result, model_kind
+from koopsim.report.kinds import Result, model_kind_of
 from koopsim.report.names import kind_of, look_of, place_of, seed_of, title_of
 from koopsim.report.tables import Table
 from koopsim.runs import RunDirectory
@@ -48,7 +48,7 @@ def spectra(results: Sequence[Result]) -> tuple[list[RunSpectrum], list[str]]:
     seen: set[tuple[str, str]] = set()
     for result in results:
         folder = Path(result["path"]).parent
-        if not model_kind(result).has_limit or not (folder / "checkpoint.safetensors").exists():
+        if not model_kind_of(result).has_limit or not (folder / "checkpoint.safetensors").exists():
             continue
         key = (result["name"], place_of(result))
         if key in seen:  # one seed of each is enough to see

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from koopsim.report.bars import Bar, Bars
 from koopsim.report.collect import seconds_an_epoch
-from koopsim.report.kinds import Result, model_kind
+from koopsim.report.kinds import Result, model_kind_of
 from koopsim.report.names import kind_of, look_of, machine_of, place_of, title_of
 from koopsim.report.tables import Table
 from koopsim.runs import write_figure
@@ -44,7 +44,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
             result["train_seconds"] > 0 and ":" not in result["name"]
         ):  # the paper's recipes: another one is another work
             where = (place_of(result), machine_of(result), str(result["run"].get("train_on")))
-            groups.setdefault((where, result["name"], model_kind(result)), []).append(result)
+            groups.setdefault((where, result["name"], model_kind_of(result)), []).append(result)
     found = []
     for (where, sim, kind), own in groups.items():
         for (there, other, other_kind), theirs in groups.items():

@@ -1,6 +1,6 @@
 """Copies run directories into results/: what a run says of itself, and the weights of the first one of each model.
 
-    python benchmarks/record.py RUN... [--to results/h200]
+    python tools/record.py RUN... [--to results/h200]
 
 Optimiser and random states stay behind: a recorded run can be evaluated and repeated, not gone on with. Runs of a model
 become NAME-seed0, NAME-seed1, ... in the order given; their configuration says which seeds they had.
