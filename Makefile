@@ -33,7 +33,7 @@ mutants: setup  # do the tests notice? a seeded mutation run over the library; h
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants/hunt.py --out results/mutants.json
 
 test-gpu:  # on a machine with a CUDA device and PyTorch for it; sets up nothing
-	PYTHONPATH=src $(PYTHON) benchmarks/cuda_tests.py
+	PYTHONPATH=src $(PYTHON) tools/cuda_tests.py
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks tools

@@ -25,13 +25,12 @@ def epoch(arguments: argparse.Namespace) -> dict:
     for name, batch in itertools.product(arguments.presets, arguments.batches):
         words = ["--recipe.batch-size", batch, "--recipe.epochs", arguments.epochs, "--precision", arguments.precision]
         result = trained(name, *words, *arguments.more)
-        lines = result["metrics"]
-        times = [0.0, *(line["seconds"] for line in lines)]
+        times = [0.0, *(line["seconds"] for line in result["metrics"])]
         seconds = statistics.median(after - before for before, after in itertools.pairwise(times))
-        mode = "captured" if result["captured"] else "eager"
-        row = {"model": name, "mode": mode, "batch": batch, "precision": arguments.precision}
-        row |= {"ms": 1e3 * seconds * arguments.epochs / result["steps"], "seconds_per_epoch": seconds}
-        rows.append(row | {key: lines[-1][key] for key in lines[-1] if key.endswith("solver_steps")})
+        row = {"model": name, "batch": batch, "precision": arguments.precision}
+        row |= {"mode": "captured" if result["captured"] else "eager", "seconds_per_epoch": seconds}
+        row["ms"] = 1e3 * seconds * arguments.epochs / result["steps"]
+        rows.append(row | {k: v for k, v in result["metrics"][-1].items() if k.endswith("solver_steps")})
     return {"rows": rows}
 
 
@@ -42,13 +41,13 @@ def pictures(arguments: argparse.Namespace) -> dict:
         result = trained("image/sim-rff", *words, *arguments.more)
         count, steps = len(result["pictures"]), round(1e3 * result["train_seconds"] / result["milliseconds_per_step"])
         found = {"pictures": count, "M": result["run"]["model"]["fourier"]["features"], "steps": steps}
-        row = {key: result.get(key) for key in ("train_seconds", "set_up_seconds", "captured", "milliseconds_per_step")}
-        rows.append({"precision": precision} | row | {"test_psnr": result["test"]["psnr"]})
+        keys = ("train_seconds", "set_up_seconds", "captured", "milliseconds_per_step", "test")
+        rows.append({"precision": precision} | {key: result.get(key) for key in keys})
     return found | {"rows": rows}
 
 
 def stack(arguments: argparse.Namespace) -> dict:
-    found = koopsim("bench", "stack", *(["--quick"] if arguments.quick else []))
+    found = koopsim("bench", "stack")
     ours = found["comparisons"][0]["ours"]
     models = int(ours["name"].split()[0])
     row = {"kind": "stack", "models": models, "milliseconds_per_step": 1e3 * ours["seconds"]}
@@ -70,6 +69,8 @@ def main() -> None:
         sub = verbs.add_parser(work.__name__)
         sub.set_defaults(work=work)
         sub.add_argument("--out", type=Path)
+        if work is smoke:
+            sub.add_argument("--repeats", type=int, default=5)
         if work is epoch:
             sub.add_argument("presets", nargs="+")
             sub.add_argument("--batches", type=int, nargs="+", default=[512])
@@ -80,10 +81,6 @@ def main() -> None:
             sub.add_argument("--precisions", nargs="+", default=["bf16"])
         if work in (epoch, pictures):
             sub.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="more options of koopsim train")
-        if work is stack:
-            sub.add_argument("--quick", action="store_true")
-        if work is smoke:
-            sub.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     write(arguments.out, arguments.work(arguments))
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from verbs import trained, write
 
 PLAIN = ("--recipe.schedule", "cosine", "--recipe.warm-up", 150, "--recipe.cutout", 0, "--recipe.average", 0)
+MARGIN, RATES, SHIFTS = 0.006, (8e-3, 1.5e-2), (0, 2)
 PLAIN += ("--recipe.label-smoothing", 0, "--recipe.batch-size", 512)
 
 
@@ -22,14 +23,14 @@ def chosen(arguments: argparse.Namespace, preset: list) -> tuple[list[dict], lis
     """(every trial, the options of the first one that reaches the target and its margin, or else of the best)."""
     trials, tried = [], []
     for epochs in arguments.epochs:
-        for rate, shift in itertools.product(arguments.lr, arguments.shift):
+        for rate, shift in itertools.product(RATES, SHIFTS):
             words = ["--recipe.epochs", epochs, "--recipe.learning-rate", rate, "--recipe.shift", shift]
             result = trained(*preset, *PLAIN, *words, "--train-on", "train")
-            trials.append({"accuracy": result["valid"]["accuracy"], "seconds": result["train_seconds"]})
-            trials[-1] |= {"run": result["run"]}
+            figures = {"accuracy": result["valid"]["accuracy"], "seconds": result["train_seconds"]}
+            trials.append(figures | {"run": result["run"]})
             tried.append(words)
         best = max(range(len(trials)), key=lambda i: trials[i]["accuracy"])
-        if trials[best]["accuracy"] >= arguments.target + arguments.margin:
+        if trials[best]["accuracy"] >= arguments.target + MARGIN:
             break
     return trials, tried[best]
 
@@ -38,9 +39,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--preset", nargs="+", default=["cifar10/sim-single", "--recipe", "best"])
     parser.add_argument("--target", type=float, default=0.794)
-    parser.add_argument("--margin", type=float, default=0.006, help="above the target, on the validation images")
-    parser.add_argument("--lr", type=float, nargs="+", default=[8e-3, 1.5e-2])
-    parser.add_argument("--shift", type=int, nargs="+", default=[0, 2])
     parser.add_argument("--epochs", type=int, nargs="+", default=[12, 15, 18, 22, 26, 30])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path)
@@ -51,7 +49,7 @@ def main() -> None:
         result = trained(*arguments.preset, *PLAIN, *words, "--seed", seed)
         row = {"accuracy": result["test"]["accuracy"], "seconds": result["train_seconds"], "seed": seed}
         rows.append(row | {"run": result["run"]})
-    about = {"preset": " ".join(arguments.preset), "target": arguments.target, "margin": arguments.margin}
+    about = {"preset": " ".join(arguments.preset), "target": arguments.target, "margin": MARGIN}
     write(arguments.out, about | {"rows": rows, "trials": trials})
 
 

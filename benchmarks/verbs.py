@@ -22,9 +22,8 @@ def koopsim(*words: object, fresh: bool = False) -> dict[str, Any]:
         return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        code = main(argv)
-    if code:
-        raise KoopsimError(f"koopsim {' '.join(argv)} ended with {code}.")
+        if code := main(argv):
+            raise KoopsimError(f"koopsim {' '.join(argv)} ended with {code}.")
     return json.loads(said.getvalue())
 
 

@@ -1,6 +1,6 @@
 """Every test marked cuda, in several processes at once, and what came of it as JSON. `make test-gpu`
 
-    python benchmarks/cuda_tests.py [--out FILE] [--processes N] [--sanitize memcheck|racecheck] [-k WORDS]
+    python tools/cuda_tests.py [--out FILE] [--processes N] [--sanitize memcheck|racecheck] [-k WORDS]
 
 The file has the digest of all kernels' sources: tests/nn/kernels/test_cuda_record.py fails on any machine once a kernel
 is no longer the one that was tested. With --sanitize the kernels' own tests run under compute-sanitizer.
