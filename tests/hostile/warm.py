@@ -92,14 +92,19 @@ def begin(argv: Sequence[str], where: Path, log: Path, prepare: Callable[[], Non
 
 
 def wait(pid: int, log: Path, limit: float) -> Ended:
-    """Until the child ends, or `limit` seconds: then it is killed and counts as hung."""
-    began, hung = time.monotonic(), False
-    pause = 0.002
+    """Until the child ends, or `limit` seconds: then it is killed and counts as hung.
+
+    Seconds in which this process did not run either (a machine that sleeps, a stopped job) are not counted.
+    """
+    began, hung, waited = time.monotonic(), False, 0.0
+    pause, mark = 0.002, time.monotonic()
     while True:
         done, code = os.waitpid(pid, os.WNOHANG)
         if done:
             break
-        if time.monotonic() - began > limit:
+        now = time.monotonic()
+        waited, mark = waited + min(now - mark, 1.0), now
+        if waited > limit:
             hung = True
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
