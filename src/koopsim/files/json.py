@@ -22,21 +22,25 @@ DEEPEST = 64
 DIGITS = 20  # of an integer: enough for an unsigned one of 64 bits
 
 
-def read_json(path: Path, most: int = MOST_BYTES) -> Any:
-    """The value in a JSON file, checked; FileNotFoundError where there is no file."""
+def read_json(path: Path, most: int = MOST_BYTES, old: bool = False) -> Any:
+    """The value in a JSON file, checked; FileNotFoundError where there is no file.
+
+    `old`: NaN, which results from before it was refused may hold, is read as null.
+    """
     try:
-        return parse_json(read_bytes(path, most, "JSON file"), str(path))
+        return parse_json(read_bytes(path, most, "JSON file"), str(path), old)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise KoopsimError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def parse_json(data: bytes | str, where: str) -> Any:
+def parse_json(data: bytes | str, where: str, old: bool = False) -> Any:
     """The value in a text; `where` names it in an error."""
+    no_number = (lambda text: None) if old else _no_number
     try:
         text = data.decode() if isinstance(data, bytes) else data
-        value = json.loads(text, parse_int=_integer, parse_float=_real, parse_constant=_no_number)
+        value = json.loads(text, parse_int=_integer, parse_float=_real, parse_constant=no_number)
     except UnicodeDecodeError as error:
         raise KoopsimError(f"{where} cannot be read: byte {error.start} is not UTF-8.") from error
     except RecursionError:

@@ -6,13 +6,13 @@ A file that is broken, unfinished or of another kind is named with its reason an
 """
 
 import csv
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
+from koopsim.files.json import read_json
 from koopsim.report.checks import problem
 from koopsim.report.kinds import Result
 from koopsim.report.searches import SearchFound, search_of_directory, search_of_json
@@ -86,8 +86,7 @@ def _read(file: Path, found: Findings) -> None:
         if file.name == "search.json":
             found.searches.append(search_of_directory(file.parent))
             return
-        data = json.loads(file.read_text())
-        json.dumps(data, ensure_ascii=False).encode()  # half a surrogate pair can be read, but not written
+        data = read_json(file, old=True)
         if isinstance(data, dict) and _is_measurement(data):
             found.measurements.append(Measurement(file.stem, data["rows"], data["environment"]))
         elif isinstance(data, dict) and _is_bench(data):
@@ -99,7 +98,8 @@ def _read(file: Path, found: Findings) -> None:
         else:
             found.runs.append(data | {"path": str(file)})
     except (OSError, ValueError, KeyError, TypeError, RecursionError, csv.Error, KoopsimError) as error:
-        found.skipped.append(f"{file}: {' '.join(str(error).split())}")
+        why = " ".join(str(error).split()).removeprefix(f"{file} ")  # named once is enough
+        found.skipped.append(f"{file}: {why}")
 
 
 def _is_search(data: dict[str, Any]) -> bool:

@@ -6,13 +6,13 @@ Three forms are read: a folder with search.json and trials.csv; {"trials": [{"ru
 {"members": [{"picture", "learning_rate", "curve"}]} of image regression, a search for each picture.
 """
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from koopsim.errors import KoopsimError
+from koopsim.files.json import read_json
 from koopsim.registry import TASKS
 from koopsim.report.kinds import figures, subject_of
 from koopsim.words import PSNR
@@ -66,7 +66,7 @@ def search_of_directory(folder: Path) -> SearchFound:
     """A search of `koopsim tune`."""
     from koopsim.searching.results import read_trials  # here: it brings torch along
 
-    asked = json.loads((folder / "search.json").read_text())
+    asked = read_json(folder / "search.json")
     file = folder / "trials.csv"
     if not file.exists():
         raise KoopsimError(f"a search without trials yet; koopsim tune --resume {folder}")
@@ -81,7 +81,7 @@ def search_of_directory(folder: Path) -> SearchFound:
             trials.append(TrialFound(_rate(rate), None if lost else _figure(row[metric]), words))
         seconds = max((float(line[1]) for row in read_trials(file) for line in row["curve"]), default=None)
         result = folder / "result.json"
-        doubts = json.loads(result.read_text()).get("doubts", []) if result.exists() else []
+        doubts = read_json(result).get("doubts", []) if result.exists() else []
         return SearchFound(folder.name, str(name), str(metric), tuple(trials), seconds, tuple(map(str, doubts)))
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise KoopsimError(f"not a search that can be shown ({error!r})") from error

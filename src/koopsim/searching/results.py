@@ -17,6 +17,8 @@ from typing import Any
 
 from koopsim.config import to_dict
 from koopsim.errors import KoopsimError
+from koopsim.files.json import MOST_BYTES, parse_json
+from koopsim.files.opened import read_bytes
 from koopsim.searching.trial import Trial
 from koopsim.spaces import SearchSpace
 
@@ -50,8 +52,9 @@ def trials_csv(trials: Sequence[Trial], space: SearchSpace) -> str:
 
 def read_trials(path: Path | str) -> list[dict[str, Any]]:
     """The rows of trials.csv, the curve as a list again."""
-    with open(path, newline="") as file:
-        return [row | {"curve": json.loads(row["curve"])} for row in csv.DictReader(file)]
+    text = read_bytes(path, MOST_BYTES, "table of trials").decode()
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    return [row | {"curve": parse_json(row["curve"] or "[]", str(path))} for row in rows]
 
 
 def ranked(trials: Sequence[Trial], space: SearchSpace) -> list[Trial]:

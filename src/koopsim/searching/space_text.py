@@ -13,7 +13,6 @@ A file has the same under `parameters` (a list is a choice, {"listed": list} is 
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import Any
 
 from koopsim.config import Run
 from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.files.json import parse_json
+from koopsim.files.opened import MEBI, read_bytes
 from koopsim.searching.space import resolved, with_values
 from koopsim.spaces import Choice, Listed, LogUniform, Median, Parameter, SearchSpace, Uniform
 
@@ -86,8 +87,8 @@ def overridden(space: SearchSpace, run: Run, given: dict[str, Any], where: str) 
             raise KoopsimError(f"{where} has the unknown entry {key!r}." + did_you_mean(key, [*SETTINGS, "parameters"]))
         try:
             settings[key] = SETTINGS[key](value)
-        except (TypeError, ValueError):
-            raise KoopsimError(f"{key} in {where} is {value!r}; expected {SETTINGS[key].__name__}.") from None
+        except (TypeError, ValueError, OverflowError):
+            raise KoopsimError(f"{key} in {where} is {str(value)[:80]!r}; expected {SETTINGS[key].__name__}.") from None
     chosen = given.get("parameters", {})
     if not isinstance(chosen, dict):
         raise KoopsimError(f"parameters in {where} is {chosen!r}; expected names with their values.")
@@ -127,7 +128,7 @@ def space_from_arguments(space: SearchSpace, run: Run, arguments: tuple[str, ...
 def space_from_file(space: SearchSpace, run: Run, path: Path) -> SearchSpace:
     """A YAML, TOML or JSON file, told apart by its name."""
     try:
-        text = path.read_text()
+        text = read_bytes(path, MEBI, "search space").decode()
     except (OSError, UnicodeDecodeError) as error:
         raise KoopsimError(f"The search space {path} cannot be read: {error}.") from error
     try:
@@ -135,12 +136,12 @@ def space_from_file(space: SearchSpace, run: Run, path: Path) -> SearchSpace:
             case ".toml":
                 given = tomllib.loads(text)
             case ".json":
-                given = json.loads(text)
+                given = parse_json(text, str(path))
             case ".yaml" | ".yml":
                 given = _yaml(text)
             case _:
                 raise KoopsimError(f"{path} is neither .yaml, .toml nor .json; a search space is one of these.")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise KoopsimError(f"{path} is not a whole {path.suffix[1:]} file: {' '.join(str(error).split())}.") from error
     if not isinstance(given, dict):
         raise KoopsimError(f"{path} holds {type(given).__name__}; expected names with their values.")
