@@ -8,6 +8,7 @@ python benchmarks/equilibrium.py inference --device cuda [--out results/h200/mde
 import argparse
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 from verbs import write
 
 import koopsim
+from koopsim.bench.machine import measured_machine
+from koopsim.bench.peers import _solver_rows, loss_scale
+from koopsim.bench.setting import Setting, sizes_for
 from koopsim.bench.timing import measure
 from koopsim.implicit import DEQ, SOLVERS, Reversible
 
@@ -165,15 +169,48 @@ def inference(device: torch.device) -> dict:
     return {"rows": rows, "weights": "as initialised"}
 
 
+def torchdeq(device: torch.device) -> dict:
+    """The same small model in both: gradients against the closed form, and milliseconds a training step."""
+    from torchdeq import get_deq
+
+    torch.manual_seed(0)
+    own, x = OneState(), torch.randn(4, 17, dtype=torch.float64)
+    exact = torch.autograd.grad(loss_of(DEQ(own, "newton", 100, 1e-14), x), own.W)[0]
+    theirs = {"torchdeq, as it comes": {}, "torchdeq, ift=True": {"ift": True}, "torchdeq, ift=True, tol=1e-6": {
+        "ift": True, "f_tol": 1e-6, "b_tol": 1e-6, "f_stop_mode": "rel", "b_stop_mode": "rel"}}  # fmt: skip
+    errors = {}
+    for name, options in theirs.items():
+        (z, *_), _ = get_deq(**options)(lambda z: own(z, x), torch.zeros_like(x))
+        errors[name] = torch.autograd.grad(z.sin().sum(), own.W)[0]
+    ours = {"koopsim, as it comes": DEQ(own), "koopsim, tol=1e-6": DEQ(own, max_steps=60, tol=1e-6)}
+    errors |= {name: torch.autograd.grad(loss_of(deq, x), own.W)[0] for name, deq in ours.items()}
+    size = torch.linalg.vector_norm
+    rows = [{"what": name, "gradient_error": float(size(g - exact) / size(exact))} for name, g in errors.items()]
+    setting = Setting(device, measured_machine(device), sizes_for(device, quick=True))
+    return {"gradients": rows, "times": [row for found in times(setting) for row in found]}
+
+
+def times(setting: Setting) -> Iterator[list[dict]]:
+    """Rows of `koopsim bench solver`: a cell of one's own, with every solver."""
+    scale = loss_scale(setting, "own")
+    for solver in ("anderson", "broyden", "picard"):
+        for row in _solver_rows(setting, "own", solver, scale):
+            sides = {"ours": row.ours, "theirs": row.other}
+            said = {f"{k}_{n}": v for k, side in sides.items()
+                    for n, v in (("milliseconds", 1e3 * side.timing.seconds), ("residuals", side.note))}  # fmt: skip
+            yield [{"solver": solver, "ratio": row.other.timing.seconds / row.ours.timing.seconds} | said]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("gradients", "memory", "inference"))
+    parser.add_argument("what", choices=("gradients", "torchdeq", "memory", "inference"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     began, device = time.monotonic(), torch.device(arguments.device)
     found = {"gradients": gradients, "memory": lambda: memory(device), "inference": lambda: inference(device)}
+    found["torchdeq"] = lambda: torchdeq(device)
     figures = found[arguments.what]()
     write(arguments.out, figures | {"device": str(device), "seed": 0, "seconds": time.monotonic() - began})
 
