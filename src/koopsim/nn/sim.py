@@ -74,7 +74,13 @@ class SIM(Model):
     def forward(self, x: Tensor) -> Tensor:
         if on_cpu(x, self.h.weight) and self._foldable():
             return self.folded(x)
-        phi = self.lifted(x)
+        if isinstance(self.mu, TCN) and isinstance(self.psi, nn.Identity) and self.mu.channels <= TAIL_SIZES[2]:
+            features = self.mu.features(x)
+            if self.fused(features):
+                return self.tail(features, self.mu.linear)
+            phi = self.mu.linear(features)
+        else:
+            phi = self.lifted(x)
         return self.tail(phi) if self.fused(phi) else self.h(self.nu(self.limit(phi)))
 
     def _foldable(self) -> bool:
@@ -108,12 +114,14 @@ class SIM(Model):
         kinds = phi.dtype in (torch.float32, torch.bfloat16) and self.h.weight.dtype == torch.float32
         return small and kinds
 
-    def tail(self, phi: Tensor) -> Tensor:
-        """h(nu(U V phi)) in one kernel, (..., D) -> (..., outputs): `kernels.tail`."""
+    def tail(self, phi: Tensor, front: nn.Linear | None = None) -> Tensor:
+        """h(nu(U V phi)) in one kernel, (..., D) -> (..., outputs): `kernels.tail`; `front`: of front(phi) instead."""
         from koopsim.nn.kernels.tail import tail
 
         U, V = self.limit.factors()
-        layers = [cast(Linear, layer) for layer in (self.nu[0], self.nu[2], self.nu[4], self.h)]
+        layers = [
+            cast(Linear, layer) for layer in (self.nu[0], self.nu[2], self.nu[4], self.h, front) if layer is not None
+        ]
         weights = [V, U, *(t for layer in layers for t in (layer.weight, layer.bias))]
         rows, *weights = (t.unsqueeze(0) for t in (phi.reshape(-1, phi.shape[-1]), *weights))  # one; under vmap many
         return tail(rows, weights).reshape(*phi.shape[:-1], -1)

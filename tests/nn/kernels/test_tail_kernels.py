@@ -49,7 +49,7 @@ PICKED = """
 for projector in (False, True):
     torch.manual_seed(1)
     sim, seen = sim_of(20, 6, 9, 4, projector=projector), []
-    sim.tail = lambda phi: seen.append(phi.shape) or SIM.tail(sim, phi)
+    sim.tail = lambda phi, front=None: seen.append(phi.shape) or SIM.tail(sim, phi, front)
     x = torch.randn(2, 3, 20, device=device, requires_grad=True)
     weights = torch.randn(2, 3, 4, device=device)
     wanted = [x, *sim.parameters()]
@@ -104,6 +104,33 @@ for programs, models, rows, D, K, H, O, shared in [(256, 3, 37, 32, 16, 32, 10, 
             torch.testing.assert_close(a[p], b, rtol=1e-5, atol=1e-5 * float(b.abs().max()))
 """
 
+FRONT = """
+from koopsim.nn import TCN
+cases = [(128, 2, 40, 10, 32, 16, 32, 10), (2, 1, 45, 4, 7, 3, 9, 2), (3, 2, 30, 20, 40, 8, 5, 3)]
+for parts, B, T, C, D, K, H, O in cases:
+    tail_kernels.PARTS = parts
+    torch.manual_seed(T)
+    sim = SIM(TCN(D, 2, C, 4), D, O, H, rank=K).to(device)
+    a = torch.randn(B, T, C, device=device)
+    weights = torch.randn(B, T, O, device=device)
+    results = []
+    for model, dtype, fast in ((sim, torch.float32, True), (copy.deepcopy(sim).double(), torch.float64, False)):
+        x = a.to(dtype).requires_grad_()
+        y = model.tail(x, model.mu.linear) if fast else model.h(model.nu(model.limit(model.mu.linear(x))))
+        wanted = [x, *(p for m in (model.mu.linear, model.limit, model.nu, model.h) for p in m.parameters())]
+        results.append([y, *torch.autograd.grad((y * weights.to(dtype)).sum(), wanted)])
+    for fast, exact in zip(*results):
+        assert fast.shape == exact.shape and distance(fast, exact) < 1e-5, (C, D, distance(fast, exact))
+    seen = []
+    sim.fused = lambda phi: True
+    sim.tail = lambda phi, front=None: seen.append(front) or SIM.tail(sim, phi, front)
+    sim.mu.fused = lambda rows: False
+    import koopsim.nn.sim as module
+    module.on_cpu = lambda *t: False
+    sim(torch.randn(B, T, device=device))
+    assert seen == [sim.mu.linear]
+"""
+
 PAPER = [  # parts, rows, D, K, H, outputs
     (128, 520, 32, 16, 32, 10),  # copy memory
     (128, 37, 32, 16, 32, 10),
@@ -122,8 +149,8 @@ OTHERS = [
 
 @pytest.mark.parametrize(
     "script",
-    [SIZES.format(cases=PAPER), SIZES.format(cases=OTHERS), PICKED, STACKED],
-    ids=["paper sizes", "other sizes", "picked by forward", "stacked"],
+    [SIZES.format(cases=PAPER), SIZES.format(cases=OTHERS), PICKED, STACKED, FRONT],
+    ids=["paper sizes", "other sizes", "picked by forward", "stacked", "with the lift's last layer"],
 )
 def test_the_kernel_is_the_maps_it_stands_for(script, in_triton):
     in_triton(START + script)

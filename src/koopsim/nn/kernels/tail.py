@@ -16,7 +16,6 @@ strips of S, so that no tile is larger than 64 x 64.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +26,6 @@ from torch import Tensor
 
 from koopsim.nn.kernels.operators import fronts, operator
 
-PRECISION = tl.constexpr(os.environ.get("KOOPSIM_TAIL", "ieee"))  # of products
 ROWS = 16  # a program takes together: few, so that all of the chip has some
 STRIP = 32
 PARTS = 128  # of the rows of a model, at most; each leaves a copy of all gradients to be summed
@@ -51,7 +49,7 @@ def _bias(at, column, width):
 
 @triton.jit
 def _dot(a, b):
-    return tl.dot(a, b, input_precision=PRECISION)
+    return tl.dot(a, b, input_precision="ieee")
 
 
 @triton.jit
@@ -74,10 +72,20 @@ def _add_bias(at, column, width, value, again):
 
 
 @triton.jit
+def _phi(phi, L, c, r, d, rows, D: tl.constexpr, F: tl.constexpr, PF: tl.constexpr):
+    """The columns d of phi; with a lift's last layer, F > 0, they are L a + c and what is given is a (rows, F)."""
+    if F:
+        f = tl.arange(0, PF)
+        return _dot(_tile(phi, r, f, rows, F), tl.trans(_tile(L, d, f, D, F))) + _bias(c, d, D)
+    else:
+        return _tile(phi, r, d, rows, D)
+
+
+@triton.jit
 def _walk(
-    phi, V, U, W1, b1, W2, b2, W3, b3, r, rows,
-    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr,
-    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, R: tl.constexpr,
+    phi, V, U, W1, b1, W2, b2, W3, b3, L, c, r, rows,
+    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, F: tl.constexpr,
+    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, PF: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """(t, a1, a2, z) of the rows r."""
     k, h = tl.arange(0, PK), tl.arange(0, PH)
@@ -85,7 +93,7 @@ def _walk(
     t = tl.zeros((R, PK), tl.float32)
     for start in range(0, D, S):
         d = start + tl.arange(0, S)
-        t += _dot(_tile(phi, r, d, rows, D), tl.trans(_tile(V, k, d, K, D)))
+        t += _dot(_phi(phi, L, c, r, d, rows, D, F, PF), tl.trans(_tile(V, k, d, K, D)))
     a1 = tl.zeros((R, PH), tl.float32)
     for start in range(0, D, S):
         d = start + tl.arange(0, S)
@@ -99,18 +107,18 @@ def _walk(
 
 @triton.jit
 def _forward(
-    phi, V, U, W1, b1, W2, b2, W3, b3, Wh, bh, y, rows,
-    sV, sU, sW1, sb1, sW2, sb2, sW3, sb3, sWh, sbh,
-    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, O: tl.constexpr,
-    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, PO: tl.constexpr, R: tl.constexpr,
+    phi, V, U, W1, b1, W2, b2, W3, b3, Wh, bh, L, c, y, rows,
+    sV, sU, sW1, sb1, sW2, sb2, sW3, sb3, sWh, sbh, sL, sc,
+    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, O: tl.constexpr, F: tl.constexpr,
+    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, PO: tl.constexpr, PF: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """y of a block of rows of one model; s_ is how far the next model's weights lie."""
     m = tl.program_id(1).to(tl.int64)  # a stack of phi may be longer than an int32 counts
     r, h, o = tl.program_id(0) * R + tl.arange(0, R), tl.arange(0, PH), tl.arange(0, PO)
     wh = _tile(Wh + m * sWh, o, h, O, H)
     _, _, _, z = _walk(
-        phi + m * rows * D, V + m * sV, U + m * sU, W1 + m * sW1, b1 + m * sb1, W2 + m * sW2, b2 + m * sb2,
-        W3 + m * sW3, b3 + m * sb3, r, rows, D, K, H, S, PK, PH, R,
+        phi + m * rows * (F if F else D), V + m * sV, U + m * sU, W1 + m * sW1, b1 + m * sb1, W2 + m * sW2,
+        b2 + m * sb2, W3 + m * sW3, b3 + m * sb3, L + m * sL, c + m * sc, r, rows, D, K, H, F, S, PK, PH, PF, R,
     )  # fmt: skip
     out = _dot(z, tl.trans(wh)) + _bias(bh + m * sbh, o, O)
     inside = (r < rows)[:, None] & (o < O)[None, :]
@@ -119,17 +127,20 @@ def _forward(
 
 @triton.jit
 def _backward(
-    phi, V, U, W1, b1, W2, b2, W3, b3, Wh, bh, dy, dphi, sums, rows, chunk,
-    sV, sU, sW1, sb1, sW2, sb2, sW3, sb3, sWh, sbh,
-    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, O: tl.constexpr,
-    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, PO: tl.constexpr, R: tl.constexpr,
+    phi, V, U, W1, b1, W2, b2, W3, b3, Wh, bh, L, c, dy, dphi, sums, rows, chunk,
+    sV, sU, sW1, sb1, sW2, sb2, sW3, sb3, sWh, sbh, sL, sc,
+    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, O: tl.constexpr, F: tl.constexpr,
+    S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, PO: tl.constexpr, PF: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
     """dphi of a chunk of rows of one model, and the chunk's part of all weight gradients: sums (parts, M, total)."""
     part, m, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
-    phi, dphi, dy = phi + m * rows * D, dphi + m * rows * D, dy + m * rows * O
+    wide: tl.constexpr = F if F else D
+    phi, dphi, dy = phi + m * rows * wide, dphi + m * rows * wide, dy + m * rows * O
+    L, c = L + m * sL, c + m * sc
     V, U, W1, b1, W2 = V + m * sV, U + m * sU, W1 + m * sW1, b1 + m * sb1, W2 + m * sW2
     b2, W3, b3, Wh = b2 + m * sb2, W3 + m * sW3, b3 + m * sb3, Wh + m * sWh
-    dV = sums + (part * models + m) * (2 * K * D + H * D + 2 * H * H + O * H + 3 * H + O)
+    front: tl.constexpr = D * F + D if F else F
+    dV = sums + (part * models + m) * (2 * K * D + H * D + 2 * H * H + O * H + 3 * H + O + front)
     dU = dV + K * D
     dW1 = dU + D * K
     db1 = dW1 + H * D
@@ -139,13 +150,15 @@ def _backward(
     db3 = dW3 + H * H
     dWh = db3 + H
     dbh = dWh + O * H
+    dL = dbh + O
+    dc = dL + D * F
     k, h, o = tl.arange(0, PK), tl.arange(0, PH), tl.arange(0, PO)
     for start in range(0, chunk, R):
         r = part * chunk + start + tl.arange(0, R)
         again = start > 0
         g = _tile(dy, r, o, rows, O)  # zero in rows beyond the last, and so is all that comes of it
         wh = _tile(Wh, o, h, O, H)
-        t, a1, a2, z = _walk(phi, V, U, W1, b1, W2, b2, W3, b3, r, rows, D, K, H, S, PK, PH, R)
+        t, a1, a2, z = _walk(phi, V, U, W1, b1, W2, b2, W3, b3, L, c, r, rows, D, K, H, F, S, PK, PH, PF, R)
         _add(dWh, o, h, O, H, _dot(tl.trans(g), z), again)
         _add_bias(dbh, o, O, g, again)
         g = _dot(g, wh)  # dz
@@ -164,20 +177,33 @@ def _backward(
             _add(dW1, h, d, H, D, _dot(tl.trans(g), _dot(t, tl.trans(u))), again)
             _add(dU, d, k, D, K, _dot(tl.trans(dp), t), again)
             dt += _dot(dp, u)
+        if F:
+            f = tl.arange(0, PF)
+            a = _tile(phi, r, f, rows, F)
+            da = tl.zeros((R, PF), tl.float32)
         for strip in range(0, D, S):
             d = strip + tl.arange(0, S)
-            inside = (r < rows)[:, None] & (d < D)[None, :]
-            to = dphi + r[:, None] * D + d[None, :]
-            tl.store(to, _dot(dt, _tile(V, k, d, K, D)).to(dphi.dtype.element_ty), mask=inside)
-            _add(dV, k, d, K, D, _dot(tl.trans(dt), _tile(phi, r, d, rows, D)), again)
+            p = _dot(dt, _tile(V, k, d, K, D))
+            if F:
+                _add(dL, d, f, D, F, _dot(tl.trans(p), a), again)
+                _add_bias(dc, d, D, p, again)
+                da += _dot(p, _tile(L, d, f, D, F))
+            else:
+                to = dphi + r[:, None] * D + d[None, :]
+                tl.store(to, p.to(dphi.dtype.element_ty), mask=(r < rows)[:, None] & (d < D)[None, :])
+            _add(dV, k, d, K, D, _dot(tl.trans(dt), _phi(phi, L, c, r, d, rows, D, F, PF)), again)
+        if F:
+            to = dphi + r[:, None] * F + f[None, :]
+            tl.store(to, da.to(dphi.dtype.element_ty), mask=(r < rows)[:, None] & (f < F)[None, :])
 
 
 def _run(phi: Tensor, given: Sequence[Tensor]) -> Tensor:
     phi, weights = phi.contiguous(), _dense(given)
     M, rows, _ = phi.shape
-    y = weights[0].new_empty(M, rows, weights[-1].shape[1])
-    strides = (w.stride(0) for w in weights)
-    _forward[(triton.cdiv(rows, ROWS), M)](phi, *weights, y, rows, *strides, **_shape(weights), **LAUNCH)
+    y = weights[0].new_empty(M, rows, weights[9].shape[1])
+    shape, all_weights = _shape(weights), _with_front(weights)
+    strides = (w.stride(0) for w in all_weights)
+    _forward[(triton.cdiv(rows, ROWS), M)](phi, *all_weights, y, rows, *strides, **shape, **LAUNCH)
     return y
 
 
@@ -188,8 +214,9 @@ def _run_backward(phi: Tensor, given: Sequence[Tensor], dy: Tensor) -> tuple[Ten
     chunk = ROWS * triton.cdiv(triton.cdiv(rows, ROWS), max(1, min(PARTS, PROGRAMS // M)))
     parts = triton.cdiv(rows, chunk)
     dphi, sums = torch.empty_like(phi), dy.new_empty(parts, M, sum(_sizes(weights)))
-    strides = (w.stride(0) for w in weights)
-    _backward[(parts, M)](phi, *weights, dy, dphi, sums, rows, chunk, *strides, **_shape(weights), **LAUNCH)
+    shape, all_weights = _shape(weights), _with_front(weights)
+    strides = (w.stride(0) for w in all_weights)
+    _backward[(parts, M)](phi, *all_weights, dy, dphi, sums, rows, chunk, *strides, **shape, **LAUNCH)
     return dphi, sums[0] if parts == 1 else sums.sum(0)
 
 
@@ -218,11 +245,12 @@ tail_backward = operator(
 tail = operator(
     "tail(Tensor phi, Tensor[] weights) -> Tensor",
     _run,
-    fake=lambda phi, weights: weights[0].new_empty(*phi.shape[:2], weights[-1].shape[1]),
+    fake=lambda phi, weights: weights[0].new_empty(*phi.shape[:2], weights[9].shape[1]),
     setup=_keep,
     backward=_gradients,
     vmap=_stacked,
 )  # (phi (M, rows, D), (V, U, W1, b1, W2, b2, W3, b3, Wh, bh)) -> y (M, rows, O) = h(nu(U V phi)).
+# Two more weights, L and c, are a lift's last layer: phi is then given as what that sees, and is L phi + c.
 # phi may be float32 or shorter, its gradient is of its kind; the weights, their gradients and y are float32.
 
 
@@ -237,5 +265,12 @@ def _dense(weights: Sequence[Tensor]) -> list[Tensor]:
 
 def _shape(weights: list[Tensor]) -> dict[str, Any]:
     (_, K, D), (_, O, H) = weights[0].shape, weights[8].shape
-    padded = {f"P{name}": max(16, triton.next_power_of_2(size)) for name, size in (("K", K), ("H", H), ("O", O))}
-    return {"D": D, "K": K, "H": H, "O": O, "S": STRIP, "R": ROWS, **padded}
+    F = weights[10].shape[2] if len(weights) > 10 else 0
+    sizes = {"K": K, "H": H, "O": O, "F": F}
+    padded = {f"P{name}": max(16, triton.next_power_of_2(size)) for name, size in sizes.items()}
+    return {"D": D, **sizes, "S": STRIP, "R": ROWS, **padded}
+
+
+def _with_front(weights: list[Tensor]) -> list[Tensor]:
+    """Where there is no last layer of a lift, anything stands in its place: it is not looked at."""
+    return weights if len(weights) > 10 else [*weights, weights[0], weights[1]]
