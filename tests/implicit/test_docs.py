@@ -1,0 +1,41 @@
+"""The pages on equilibrium models run as they stand, and say what was measured."""
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import pytest
+
+from koopsim.implicit import UnconvergedWarning
+
+HOUSE = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", ["implicit", "coming-from-torchdeq"])
+def test_the_page_runs(name):
+    page = HOUSE / "docs" / f"{name}.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    assert blocks
+    names = {"__name__": "page"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnconvergedWarning)
+        for block in blocks:
+            exec(compile(block, str(page), "exec"), names)
+
+
+def test_what_the_pages_say_was_measured():
+    gradients = json.loads((HOUSE / "results" / "deq-gradients.json").read_text())
+    assert gradients["worst_finite_difference"] <= 1.1e-10 * 1.01
+    assert all(row.get("relative_error_to_unrolled", 0) <= 2e-15 for row in gradients["rows"])
+    memory = {
+        row["gradient"]: row["ratio"] for row in json.loads((HOUSE / "results" / "deq-memory.json").read_text())["rows"]
+    }
+    assert all(ratio == 1 for name, ratio in memory.items() if name != "unrolled")
+    assert round(memory["unrolled"], 1) == 6.3
+    page = (HOUSE / "docs" / "coming-from-torchdeq.md").read_text()
+    measured = json.loads((HOUSE / "results" / "deq-torchdeq.json").read_text())
+    for row in measured["gradients"]:
+        assert f"| {row['gradient_error']:.1e} |" in page
+    for row in measured["times"]:
+        assert f"{row['ratio']:.2f}x" in page
