@@ -10,6 +10,7 @@ from .invariant_density import InvariantDensity, invariant_density
 from .markov import MarkovChain, markov_chain
 from .mean_embedding import embedding_of_density, mean_embedding, mmd
 from .perron_frobenius import PerronFrobenius, perron_frobenius
+from .sampling import Regular, regular, without_gaps
 from .verdict import JordanBlock, Projector, Rotation, Verdict
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "PerronFrobenius",
     "Projector",
     "RandomFourier",
+    "Regular",
     "Rotation",
     "Verdict",
     "analyze",
@@ -37,4 +39,6 @@ __all__ = [
     "mean_embedding",
     "mmd",
     "perron_frobenius",
+    "regular",
+    "without_gaps",
 ]

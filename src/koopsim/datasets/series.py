@@ -1,0 +1,289 @@
+"""Trajectories, or a matrix, from the files people have; or one line that says why not.
+
+.csv .tsv      a line of names or none; empty cells, NA and nan are missing samples
+.npy           (N, N) a matrix;  (time, dims) a trajectory;  (trajectories, time, dims) several
+.npz           one array as in .npy, or arrays of as many rows as there are times: each a variable
+.parquet       a table (extra `data`)
+.nc .h5        variables along a common first dimension (extra `data`, through xarray)
+
+A column `t` or `time` is time and no state; a column `trajectory` says which one a row belongs to.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.files.arrays import read_npy, read_npz
+from koopsim.files.memory import require_memory
+from koopsim.files.opened import MEBI, read_bytes, require_plain
+
+Array = NDArray[Any]
+Meaning = Literal["matrix", "trajectory"]
+TIMES = ("t", "time", "times")
+MISSING = ("", "na", "n/a", "nan", "null", "none")
+MOST_TEXT = 4096 * MEBI
+
+
+@dataclass(frozen=True)
+class Series:
+    """Tables of samples, a row a time. `times` is None where the file does not say; NaN is a missing sample."""
+
+    path: Path
+    tables: list[Array]
+    names: tuple[str, ...]
+    times: list[Array] | None = None
+    square: bool = False  # one bare array that may be a matrix
+
+    def meaning(self, told: Meaning | None) -> Meaning:
+        """A square .npy or .npz is a matrix unless told otherwise."""
+        shape = self.tables[0].shape
+        alone = len(self.tables) == 1 and shape[0] == shape[1]
+        if told == "matrix" and not alone:
+            raise KoopsimError(f"{self.path} has shape {shape}; a matrix is square.")
+        return told or ("matrix" if alone and self.square and shape[0] > 1 else "trajectory")
+
+    def matrix(self) -> Array:
+        """The one table, without gaps."""
+        wrong = int(np.sum(~np.isfinite(self.tables[0])))
+        if wrong:
+            size = self.tables[0].size
+            raise KoopsimError(f"{self.path} has {wrong} NaN or infinite values among {size}; remove them first.")
+        return self.tables[0]
+
+    def take_out(self, names: tuple[str, ...]) -> tuple[Series, list[Array]]:
+        """Without the columns named, and those: `u` also stands for u0, u1, ... of an array u."""
+        chosen: list[int] = []
+        for name in names:
+            hits = [i for i, n in enumerate(self.names) if n == name or (n.startswith(name) and n[len(name) :].isdigit())]
+            if not hits:
+                raise KoopsimError(f"{self.path} has no column {name!r}." + did_you_mean(name, self.names))
+            chosen += hits
+        rest = [i for i in range(len(self.names)) if i not in chosen]
+        if not rest:
+            raise KoopsimError(f"{self.path} has only the columns {', '.join(self.names)}; none is left for the state.")
+        states = replace(self, tables=[t[:, rest] for t in self.tables], names=tuple(self.names[i] for i in rest))
+        return states, [t[:, chosen] for t in self.tables]
+
+
+def read_series(path: Path) -> Series:
+    """What is in a file: numbers, not empty, at least two samples of one variable, or a matrix."""
+    readers: dict[str, Callable[[Path], Series]] = {
+        ".csv": _read_text, ".tsv": _read_text, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet,
+        ".nc": _read_xarray, ".nc4": _read_xarray, ".cdf": _read_xarray, ".h5": _read_xarray, ".hdf5": _read_xarray,
+    }  # fmt: skip
+    if path.suffix.lower() not in readers:
+        raise KoopsimError(f"{path} is neither a run directory nor one of {', '.join(readers)}.")
+    if not path.exists():
+        raise KoopsimError(f"There is no file {path}.")
+    require_plain(path)
+    found = readers[path.suffix.lower()](path)
+    if not found.tables or found.tables[0].size == 0:
+        shape = found.tables[0].shape if found.tables else (0,)
+        raise KoopsimError(f"{path} is empty: its shape is {shape}.")
+    short = next((t for t in found.tables if t.shape[0] < 2 and t.shape != (1, 1)), None)
+    if short is not None:
+        raise KoopsimError(f"{path} has shape {short.shape}; a trajectory needs at least two points in time.")
+    return found
+
+
+def _numbers(array: Array, where: str) -> Array:
+    if array.dtype.kind not in "fciub":
+        raise KoopsimError(f"{where} holds {array.dtype}; expected numbers.")
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, copy=False)
+
+
+def _default_names(width: int, prefix: str = "z") -> tuple[str, ...]:
+    return tuple(f"{prefix}{j}" for j in range(width))
+
+
+def _read_npy(path: Path) -> Series:
+    return _bare(read_npy(path), path)
+
+
+def _bare(array: Array, path: Path) -> Series:
+    """One array without names."""
+    if array.size == 0:
+        raise KoopsimError(f"{path} is empty: its shape is {array.shape}.")
+    if array.ndim not in (1, 2, 3):
+        raise KoopsimError(f"{path} has shape {array.shape}; expected a square matrix or (trajectories,) time, dims.")
+    kept = array if array.dtype.kind in "fc" and array.ndim == 2 else _numbers(array, str(path))
+    kept = kept[:, None] if kept.ndim == 1 else kept
+    tables = list(kept) if kept.ndim == 3 else [kept]
+    return Series(path, tables, _default_names(tables[0].shape[1]), square=array.ndim == 2)
+
+
+def _read_npz(path: Path) -> Series:
+    arrays = read_npz(path)
+    numbers = {name: a for name, a in arrays.items() if a.dtype.kind in "fciub"}
+    if len(numbers) == 1:
+        return _bare(next(iter(numbers.values())), path)
+    return _variables(numbers, path)
+
+
+def _variables(arrays: dict[str, Array], path: Path) -> Series:
+    """Arrays with a row a time, side by side."""
+    usable = {name: a for name, a in arrays.items() if a.ndim in (1, 2)}
+    if not usable:
+        raise KoopsimError(f"{path} has no variable with one or two dimensions, time first; it has: {_shapes(arrays)}.")
+    rows = max(a.shape[0] for a in usable.values())
+    along = {n: a for n, a in usable.items() if a.shape[0] == rows or (a.shape[0] == rows - 1 and a.ndim == 2)}
+    if len(along) < len(arrays):
+        raise KoopsimError(f"{path} has variables of different lengths: {_shapes(arrays)}; give those along time alone.")
+    time = next((n for n in along if n.lower() in TIMES and along[n].ndim == 1), None)
+    tables, names = [], []
+    for name, a in along.items():
+        if name == time:
+            continue
+        a = _numbers(a, f"{path}, {name}")
+        a = a[:, None] if a.ndim == 1 else a
+        if a.shape[0] < rows:  # a control acts between samples: the last one has none
+            a = np.vstack([a, a[-1:]])
+        tables.append(a)
+        names += [name] if a.shape[1] == 1 else [f"{name}{j}" for j in range(a.shape[1])]
+    if not tables:
+        raise KoopsimError(f"{path} has times and nothing else; expected at least one variable along them.")
+    times = None if time is None else [_seconds(along[time], path)]
+    return Series(path, [np.hstack(tables)], tuple(names), times)
+
+
+def _shapes(arrays: dict[str, Array]) -> str:
+    return ", ".join(f"{name} {a.shape}" for name, a in list(arrays.items())[:6]) or "nothing"
+
+
+def _seconds(values: Array, path: Path) -> Array:
+    """Times as float64; dates become seconds from the first one."""
+    if values.dtype.kind == "M":
+        return (values - values[0]) / np.timedelta64(1, "s")
+    found = _numbers(values, f"{path}, its times")
+    if not np.all(np.isfinite(found)):
+        raise KoopsimError(f"{path} has {int(np.sum(~np.isfinite(found)))} missing times; every row needs one.")
+    return found.astype(np.float64)
+
+
+def _read_text(path: Path) -> Series:
+    try:
+        text = read_bytes(path, MOST_TEXT, "table").decode("utf-8-sig")
+        tabs = path.suffix.lower() == ".tsv"
+        reader = csv.reader(io.StringIO(text), delimiter="\t" if tabs else ",")
+        rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise KoopsimError(f"{path} cannot be read as CSV: {str(error).rstrip('.')}.") from error
+    names: list[str] | None = None
+    if rows and not any(_is_number(cell) for cell in rows[0][1]):
+        names, rows = [cell.strip() for cell in rows[0][1]], rows[1:]
+    if not rows:
+        raise KoopsimError(f"{path} has no numbers in it.")
+    width = len(names or rows[0][1])
+    for line, row in rows:
+        if len(row) != width:
+            raise KoopsimError(f"{path}, line {line} has {len(row)} values; the lines before have {width}.")
+    require_memory(8 * width * len(rows), f"{path} asks for")
+    columns = {}
+    for j, name in enumerate(names or _default_names(width)):
+        columns[name] = _column([row[j] for _, row in rows], [line for line, _ in rows], path, name)
+    if len(columns) < width:
+        twice = next(n for n in names or [] if (names or []).count(n) > 1)
+        raise KoopsimError(f"{path} has two columns called {twice!r}; give each a name of its own.")
+    return _table(columns, path)
+
+
+def _column(cells: list[str], lines: list[int], path: Path, name: str) -> Array:
+    try:
+        return np.array([np.nan if c.strip().lower() in MISSING else float(c) for c in cells])
+    except ValueError:
+        pass
+    if name.lower() in TIMES:
+        try:
+            return np.array(cells, dtype="datetime64[ns]")
+        except ValueError:
+            pass
+    at = next(i for i, c in enumerate(cells) if not _is_number(c))
+    raise KoopsimError(f"{path}, line {lines[at]}: {cells[at].strip()!r} is not a number.")
+
+
+def _is_number(cell: str) -> bool:
+    if cell.strip().lower() in MISSING:
+        return bool(cell.strip())
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _table(columns: dict[str, Array], path: Path) -> Series:
+    """Columns by name: which are times, which say the trajectory, which are states."""
+    which = next((n for n in columns if n.lower() == "trajectory"), None)
+    labels = columns.pop(which) if which else None
+    whole = _variables(columns, path)
+    if labels is None:
+        return whole
+    order = [labels == value for value in dict.fromkeys(labels.tolist())]
+    times = None if whole.times is None else [whole.times[0][rows] for rows in order]
+    return replace(whole, tables=[whole.tables[0][rows] for rows in order], times=times)
+
+
+def _read_parquet(path: Path) -> Series:
+    try:
+        import pyarrow.parquet as parquet
+    except ImportError:
+        raise KoopsimError(f"{path} needs pyarrow: pip install 'koopsim[data]'.") from None
+    try:
+        described = parquet.ParquetFile(path).metadata
+        require_memory(16 * described.num_rows * described.num_columns, f"{path} asks for")
+        table = parquet.read_table(path)
+        columns = {name: table.column(name).to_numpy() for name in table.column_names}
+    except KoopsimError:
+        raise
+    except Exception as error:  # what a damaged file makes of a C++ library is not one kind of error
+        raise KoopsimError(f"{path} cannot be read as Parquet: {_first(error)}.") from error
+    return _table(columns, path)
+
+
+def _read_xarray(path: Path) -> Series:
+    try:
+        import xarray
+    except ImportError:
+        raise KoopsimError(f"{path} needs xarray and h5netcdf: pip install 'koopsim[data]'.") from None
+    try:
+        with _opened(xarray, path) as dataset:
+            wanted = {str(n): v for n, v in dataset.variables.items() if v.dtype.kind in "fciubM"}
+            require_memory(2 * sum(v.nbytes for v in wanted.values()), f"{path} asks for")
+            time = next((n for n in wanted if n.lower() in TIMES), None)
+            along = wanted[time].dims[0] if time and wanted[time].dims else None
+            arrays = {}
+            for name, variable in wanted.items():
+                if name != time and name in variable.dims:
+                    continue  # a coordinate of space
+                if along is not None and along in variable.dims:
+                    variable = variable.transpose(along, ...)
+                elif along is not None:
+                    continue
+                array = np.asarray(variable.values)
+                arrays[name] = array.reshape(array.shape[0], -1) if array.ndim > 2 else array
+    except KoopsimError:
+        raise
+    except Exception as error:  # the same of HDF5
+        raise KoopsimError(f"{path} cannot be read by xarray: {_first(error)}.") from error
+    return _variables(arrays, path)
+
+
+def _opened(xarray: Any, path: Path) -> Any:
+    """NetCDF 3 by SciPy, NetCDF 4 and plain HDF5 by h5netcdf."""
+    classic = path.read_bytes()[:3] == b"CDF" if path.stat().st_size < MEBI else path.open("rb").read(3) == b"CDF"
+    if classic:
+        return xarray.open_dataset(path, engine="scipy")
+    return xarray.open_dataset(path, engine="h5netcdf", phony_dims="sort")
+
+
+def _first(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__

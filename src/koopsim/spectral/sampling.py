@@ -1,0 +1,82 @@
+"""Samples as they come: gaps, missing values, uneven times.
+
+    t_l = t_0 + l dt    with some l missing     the trajectory is cut at the gaps, and no pair is formed across one
+    any other times                             a cubic spline through the samples, read off every dt; it is said so
+
+A spline invents what is faster than the samples; `OptimisedDMD` takes uneven times as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+
+Array = NDArray[Any]
+EVEN = 0.02  # share of dt that a clock may be off and its samples still count as even
+GAP = 4.0  # steps without a sample that a spline is not drawn across
+
+
+@dataclass(frozen=True)
+class Regular:
+    """Pieces with a sample every `dt`, and in words what was done to get them."""
+
+    pieces: list[Array]
+    dt: float
+    said: tuple[str, ...] = ()
+
+
+def without_gaps(values: Any) -> list[Array]:
+    """The stretches of rows that are all finite; those of a single row are left out."""
+    z = np.asarray(values)
+    whole = np.isfinite(z).all(axis=1)
+    edges = np.flatnonzero(np.diff(np.r_[False, whole, False].astype(int)))
+    found = [z[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a > 1]
+    if not found:
+        raise ValueError(f"no two neighbouring samples of {z.shape[0]} are without missing values")
+    return found
+
+
+def regular(times: Any, values: Any, dt: float | None = None) -> Regular:
+    """Even pieces from rows at `times`. Rows with a missing value count as not sampled; dt None: the median step."""
+    t, z = np.asarray(times, dtype=np.float64), np.asarray(values)
+    if t.shape != (z.shape[0],):
+        raise ValueError(f"{z.shape[0]} samples need as many times; got shape {t.shape}")
+    whole = np.isfinite(z).all(axis=1) & np.isfinite(t)
+    missing = int(np.sum(~whole))
+    t, z = t[whole], z[whole]
+    if t.size < 2:
+        raise ValueError(f"a trajectory needs two samples; {t.size} have no missing values")
+    steps = np.diff(t)
+    if steps.min() <= 0:
+        at = int(np.argmax(steps <= 0))
+        raise ValueError(f"times must increase; {t[at + 1]:g} follows {t[at]:g}")
+    said = (f"{missing} rows with missing values are left out",) if missing else ()
+    step = float(np.median(steps)) if dt is None else float(dt)
+    if not step > 0:
+        raise ValueError(f"dt must be > 0; got {dt}")
+    lattice = np.round((t - t[0]) / step)
+    if np.abs((t - t[0]) / step - lattice).max() <= EVEN * max(1.0, np.sqrt(t.size) / 10):
+        step = float((t[-1] - t[0]) / lattice[-1]) if dt is None else step
+        pieces = _cut(z, np.diff(lattice) > 1.5)
+        gaps = len(np.flatnonzero(np.diff(lattice) > 1.5))
+        said += (f"{gaps} gaps; no pair is formed across one",) if gaps else ()
+    else:
+        apart = steps > GAP * step
+        pieces = []
+        for t_, z_ in zip(_cut(t, apart), _cut(z, apart), strict=True):
+            if t_.size >= 4:
+                grid = np.arange(t_[0], t_[-1] + 1e-9 * step, step)
+                pieces.append(CubicSpline(t_, z_)(grid))
+        said += (f"uneven times ({steps.min():.3g} to {steps.max():.3g}): a cubic spline, read off every {step:.4g}",)
+    pieces = [piece for piece in pieces if len(piece) > 1]
+    if not pieces:
+        raise ValueError("no two neighbouring samples are left between the gaps")
+    return Regular(pieces, step, said)
+
+
+def _cut(rows: Array, after: NDArray[np.bool_]) -> list[Array]:
+    return np.split(rows, np.flatnonzero(after) + 1)

@@ -1,0 +1,120 @@
+"""Whatever file it comes in, the same numbers; and a sentence for what cannot be used."""
+
+import numpy as np
+import pytest
+
+from koopsim.datasets.series import read_series
+from koopsim.errors import KoopsimError
+
+T = np.arange(20) * 0.5
+Z = np.c_[np.cos(T), np.sin(T)]
+
+
+def written(folder, kind):
+    path = folder / f"z.{kind}"
+    if kind in ("csv", "tsv"):
+        np.savetxt(path, np.c_[T, Z], delimiter="," if kind == "csv" else "\t",
+                   header=("," if kind == "csv" else "\t").join(["time", "x", "y"]), comments="")  # fmt: skip
+    elif kind == "npz":
+        np.savez(path, t=T, x=Z[:, 0], y=Z[:, 1])
+    elif kind == "parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({"time": T, "x": Z[:, 0], "y": Z[:, 1]}), path)
+    else:
+        xarray = pytest.importorskip("xarray")
+        pytest.importorskip("h5netcdf")
+        data = xarray.Dataset({"x": ("time", Z[:, 0]), "y": ("time", Z[:, 1])}, {"time": T})
+        data.to_netcdf(path, engine="scipy" if kind == "cdf" else "h5netcdf")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "npz", "parquet", "nc", "h5", "cdf"])
+def test_every_format_says_the_same(tmp_path, kind):
+    found = read_series(written(tmp_path, kind))
+    assert found.names == ("x", "y")
+    np.testing.assert_allclose(found.tables[0], Z, atol=1e-12)
+    np.testing.assert_allclose(found.times[0], T)
+    assert found.meaning(None) == "trajectory"
+
+
+def test_plain_hdf5(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "z.hdf5", "w") as file:
+        file["states"] = Z
+        file["time"] = T
+    found = read_series(tmp_path / "z.hdf5")
+    assert found.names == ("states0", "states1")
+    np.testing.assert_allclose(found.tables[0], Z)
+
+
+def test_space_is_flattened(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    field = np.arange(24.0).reshape(4, 2, 3)
+    xarray.Dataset({"u": (("time", "y", "x"), field)}, {"time": range(4), "x": range(3)}).to_netcdf(
+        tmp_path / "f.nc", engine="h5netcdf"
+    )
+    found = read_series(tmp_path / "f.nc")
+    np.testing.assert_array_equal(found.tables[0], field.reshape(4, 6))
+
+
+def test_several_trajectories_missing_cells_and_dates(tmp_path):
+    (tmp_path / "a.csv").write_text("trajectory,t,x\n1,0,5\n1,1,\n1,2,7\n2,0,1\n2,1,NA\n")
+    found = read_series(tmp_path / "a.csv")
+    assert [len(t) for t in found.tables] == [3, 2]
+    assert np.isnan(found.tables[0][1, 0])
+    np.testing.assert_array_equal(found.times[1], [0, 1])
+    (tmp_path / "b.csv").write_text("time,x\n2024-01-01T00:00:00,1\n2024-01-01T00:01:00,2\n")
+    np.testing.assert_array_equal(read_series(tmp_path / "b.csv").times[0], [0, 60])
+
+
+def test_columns_are_taken_out_by_name(tmp_path):
+    np.savez(tmp_path / "a.npz", x=Z, u=np.ones((19, 2)))
+    states, control = read_series(tmp_path / "a.npz").take_out(("u",))
+    assert states.names == ("x0", "x1")
+    assert control[0].shape == (20, 2)
+    with pytest.raises(KoopsimError, match="no column 'q'"):
+        states.take_out(("q",))
+    with pytest.raises(KoopsimError, match="none is left"):
+        states.take_out(("x",))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "x,y\n1,2\n3\n", "line 3 has 1 values"),
+        ("a.csv", "x,y\n1,2\n3,b\n", "line 3: 'b' is not a number"),
+        ("a.csv", "x,y\n", "no numbers"),
+        ("a.csv", "", "no numbers"),
+        ("a.csv", "x\n1\n", "two points in time"),
+        ("a.csv", "x,x\n1,2\n3,4\n", "two columns called 'x'"),
+        ("a.csv", "time\n1\n2\n", "times and nothing else"),
+        ("a.csv", "time,x\n1,2\n,3\n", "missing times"),
+        ("a.csv", "\0\0\0", "a.csv"),
+        ("a.npz", "no zip", "npz"),
+        ("a.parquet", "PAR1junkPAR1", "Parquet"),
+        ("a.nc", "\x89HDF\r\n\x1a\njunk", "xarray"),
+        ("a.nc", "CDF\x01junk", "xarray"),
+        ("a.txt", "1", "neither"),
+    ],
+)
+def test_refusals(tmp_path, name, text, message):
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    if name.endswith("nc"):
+        pytest.importorskip("xarray")
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(KoopsimError, match=message) as error:
+        read_series(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_no_torch_for_a_file():
+    import subprocess
+    import sys
+
+    code = "import sys, koopsim.datasets.series; print('torch' in sys.modules or 'pandas' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"
