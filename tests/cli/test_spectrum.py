@@ -91,7 +91,7 @@ def test_matrix_in_words_and_files(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "2 x 2 matrix" in out
     assert "fixed-point: every start settles" in out
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["verdict.json", "verdict.png"]
+    assert sorted(p.name for p in (tmp_path / "out").glob("[!.]*")) == ["verdict.json", "verdict.png"]
     assert json.loads((tmp_path / "out" / "verdict.json").read_text())["case"] == "fixed-point"
     assert (tmp_path / "out" / "verdict.png").read_bytes().startswith(b"\x89PNG")
 
@@ -190,10 +190,12 @@ def test_refusals(tmp_path, capsys, runs):
     assert "expected a square matrix" in refused(capsys, file("four.npy", np.ones((2, 2, 2, 2))))
     assert "at least two points" in refused(capsys, file("one.npy", np.ones((1, 3))))
     assert "expected numbers" in refused(capsys, file("text.npy", np.array(["a", "b"])))
-    assert "complex" in refused(capsys, file("c.npy", np.ones((5, 2)) * 1j))
+    assert "nothing ever changes" in refused(capsys, file("c.npy", np.ones((5, 2)) * 1j))
     assert "not a whole .npy" in refused(capsys, file("obj.npy", np.array([{}, 1], dtype=object)))
     assert "--noise" in refused(capsys, file("eye.npy", np.eye(2)), "--noise", "2")
-    assert "--dictionary rff" in refused(capsys, file("wide.npy", np.random.default_rng(0).normal(size=(9, 90))))
+    assert "--dictionary rff" in refused(
+        capsys, file("wide.npy", np.random.default_rng(0).normal(size=(9, 90))), "--degree", "2"
+    )
     assert "even number" in refused(capsys, file("z.npy", turning()), *"--dictionary rff --features 3".split())
     whole = (tmp_path / "eye.npy").read_bytes()
     (tmp_path / "cut.npy").write_bytes(whole[:-9])
@@ -210,7 +212,7 @@ def test_refusals(tmp_path, capsys, runs):
     assert "not a run directory" in refused(capsys, tmp_path / "run")
     blocked = tmp_path / "blocked"
     blocked.write_text("a file")
-    assert "Cannot write" in refused(capsys, file("eye.npy", np.eye(2)), "--out", blocked / "out")
+    assert "Cannot make" in refused(capsys, file("eye.npy", np.eye(2)), "--out", blocked / "out")
     assert blocked.read_text() == "a file"
 
 

@@ -18,10 +18,8 @@ def written(folder, kind):
     elif kind == "npz":
         np.savez(path, t=T, x=Z[:, 0], y=Z[:, 1])
     elif kind == "parquet":
-        pyarrow = pytest.importorskip("pyarrow")
-        import pyarrow.parquet
-
-        pyarrow.parquet.write_table(pyarrow.table({"time": T, "x": Z[:, 0], "y": Z[:, 1]}), path)
+        pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table({"time": T, "x": Z[:, 0], "y": Z[:, 1]}), path)
     else:
         xarray = pytest.importorskip("xarray")
         pytest.importorskip("h5netcdf")

@@ -17,6 +17,7 @@ VERBS = {
     "predict": "what a trained classifier says of pictures",
     "tune": "search for hyper-parameters, stacked on one device or on a Ray cluster",
     "spectrum": "does it settle, oscillate or blow up? a matrix, a trajectory, a trained run",
+    "forecast": "how a trajectory goes on, and how far that may be believed",
     "fit": "a small network that is your picture, and how good it is",
     "render": "draw such a network at any size",
     "report": "tables and pictures of finished runs",

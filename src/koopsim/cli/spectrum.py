@@ -12,31 +12,24 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from koopsim.cli import parse
+from koopsim.cli.observed import DataArguments, described, dictionary_of, fit_file, write_files
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 
-MOST_OBSERVABLES = 2000
+MOST_MODES = 10  # rows of the table that are printed; verdict.json has all
 SECONDS_A_LINE = 5
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Arguments(DataArguments):
     """Does it settle, oscillate or blow up, and where to? A matrix, a trajectory, a trained SIM or DEQ, or a cell."""
 
     what: Annotated[Path | None, tyro.conf.Positional] = None
-    """A run directory, matrix.npy, trajectory.npy (time x dims, or trajectories x time x dims) or trajectory.csv."""
+    """A run directory, or a file: .csv, .npy, .npz, .parquet, .nc, .h5. Rows are times; a column t or time is time."""
     as_: Annotated[Literal["matrix", "trajectory"] | None, tyro.conf.arg(name="as")] = None
-    """What a file holds; a square .npy is a matrix unless told otherwise."""
+    """What a file holds; a square .npy or .npz is a matrix unless told otherwise."""
     noise: float | None = None
     """Relative error of the matrix; by default its rounding, or how well the data were fitted."""
-    dictionary: Literal["monomials", "rff", "nystrom"] = "monomials"
-    """The observables of trajectories and DEQs."""
-    degree: int | None = None
-    """Of the monomials: 2 for trajectories, 1 for the many dimensions of a DEQ."""
-    features: int = 100
-    """How many random Fourier features or Nystrom centres."""
-    bandwidth: float | None = None
-    """Their length scale; by default 1 for rff, the median distance for nystrom."""
     cell: str | None = None
     """A cell f(z, x) of your own, as module:function, instead of a file or a run."""
     x: Path | None = None
@@ -103,51 +96,28 @@ def answer_of(arguments: Arguments) -> Answer:
 
 def of_file(arguments: Arguments) -> Answer:
     """A matrix or trajectories."""
-    from koopsim.bridge.files import as_trajectories, meaning_of, read_numbers
-    from koopsim.spectral import EDMD, analyze
+    from koopsim.datasets.series import read_series
+    from koopsim.spectral import analyze
 
     path = arguments.what
     assert path is not None
-    array = read_numbers(path)
-    if meaning_of(array, path, arguments.as_) == "matrix":
-        verdict = analyze(array, arguments.noise)
-        head = f"{path}: a {array.shape[0]} x {array.shape[0]} matrix"
+    series = read_series(path)
+    if series.meaning(arguments.as_) == "matrix":
+        matrix = series.matrix()
+        verdict = analyze(matrix, arguments.noise)
+        head = f"{path}: a {matrix.shape[0]} x {matrix.shape[0]} matrix"
         return Answer([head, str(verdict)], {"kind": "matrix", **verdict.to_dict()}, {"verdict": verdict.plot()})
-    trajectories = as_trajectories(array, path)
-    model = EDMD(dictionary_of(arguments, trajectories[0].shape[1], 2)).fit(trajectories)
+    seen, model = fit_file(arguments, series)
     verdict = model.verdict(arguments.noise)
-    fit = model.solution_.relative_residual
-    count = "1 trajectory" if len(trajectories) == 1 else f"{len(trajectories)} trajectories"
-    lines = [
-        f"{path}: {count} of {trajectories[0].shape[0]} x {trajectories[0].shape[1]}",
-        f"{model.n_observables_} observables, rank {model.rank_}, {model.n_samples_seen_} pairs, misfit {fit:.1e}",
-        str(verdict),
-    ]
+    table = model.mode_table()
+    lines = [*described(path, seen, model), *table.lines(MOST_MODES), str(verdict)]
     values = {
         "kind": "trajectory", "observables": model.n_observables_, "rank": model.rank_,
-        "pairs": model.n_samples_seen_, "misfit": fit, **verdict.to_dict(),
+        "pairs": model.n_samples_seen_, "misfit": model.solution_.relative_residual, "dt": seen.dt,
+        "said": list(seen.said), "modes": table.to_dict(), **verdict.to_dict(),
     }  # fmt: skip
-    return Answer(lines, values, {"verdict": verdict.plot(), "summary": model.plot_summary(trajectories[0])})
-
-
-def dictionary_of(arguments: Arguments, dims: int, degree: int) -> Any:
-    """The observables asked for, refused where there would be too many."""
-    from math import comb
-
-    from koopsim.spectral import Monomials, Nystrom, RandomFourier
-
-    if arguments.dictionary == "rff":
-        return RandomFourier(arguments.features, arguments.bandwidth or 1.0)
-    if arguments.dictionary == "nystrom":
-        return Nystrom(arguments.features, arguments.bandwidth)
-    degree = arguments.degree or degree
-    count = comb(dims + degree, degree)
-    if count > MOST_OBSERVABLES:
-        raise KoopsimError(
-            f"Monomials of degree {degree} in {dims} dimensions are {count:,}, more than {MOST_OBSERVABLES:,}; "
-            "lower --degree, or use --dictionary rff."
-        )
-    return Monomials(degree)
+    summary = model.plot_summary(seen.pieces[seen.longest], control=seen.control and seen.control[seen.longest])
+    return Answer(lines, values, {"verdict": verdict.plot(), "summary": summary})
 
 
 def of_run(arguments: Arguments) -> Answer:
@@ -288,20 +258,10 @@ class Stages:
 
 def save(answer: Answer, out: Path, overwrite: bool = False) -> list[str]:
     """Pictures and verdict.json, each whole or not at all, and none before all are drawn."""
-    from koopsim.files import folders
-    from koopsim.runs import write_atomically
-
     drawn = {}
     for name, figure in answer.figures.items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=110)
-        drawn[out / f"{name}.png"] = buffer.getvalue()
-    drawn[out / "verdict.json"] = (json_text(answer.values) + "\n").encode()
-    with folders.held(out):
-        folders.claim(out, "spectrum", [path.name for path in drawn], overwrite)
-        try:
-            for path, data in drawn.items():
-                write_atomically(path, data)
-        except OSError as error:
-            raise KoopsimError(f"Cannot write into {out}: {error.strerror}.") from error
-    return [str(path) for path in drawn]
+        drawn[f"{name}.png"] = buffer.getvalue()
+    drawn["verdict.json"] = (json_text(answer.values) + "\n").encode()
+    return write_files(drawn, out, overwrite, "spectrum")

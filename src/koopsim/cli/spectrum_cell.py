@@ -45,7 +45,7 @@ def cell_inputs(path: Path | None, count: int, size: int) -> Any:
         raise KoopsimError(f"--inputs is {count} and --input-size {size}; both must be at least 1.")
     if path is None:
         return 2 * torch.rand(count, size, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) - 1
-    from koopsim.bridge.files import read_numbers
+    from koopsim.datasets.series import read_numbers
 
     x = read_numbers(path)
     if x.ndim != 2:

@@ -63,7 +63,7 @@ class Series:
         """Without the columns named, and those: `u` also stands for u0, u1, ... of an array u."""
         chosen: list[int] = []
         for name in names:
-            hits = [i for i, n in enumerate(self.names) if n == name or (n.startswith(name) and n[len(name) :].isdigit())]
+            hits = [i for i, n in enumerate(self.names) if n == name or n.rstrip("0123456789") == name]
             if not hits:
                 raise KoopsimError(f"{self.path} has no column {name!r}." + did_you_mean(name, self.names))
             chosen += hits
@@ -76,6 +76,19 @@ class Series:
 
 def read_series(path: Path) -> Series:
     """What is in a file: numbers, not empty, at least two samples of one variable, or a matrix."""
+    found = _read(path)
+    short = next((t for t in found.tables if t.shape[0] < 2 and not (found.square and t.shape == (1, 1))), None)
+    if short is not None:
+        raise KoopsimError(f"{path} has shape {short.shape}; a trajectory needs at least two points in time.")
+    return found
+
+
+def read_numbers(path: Path) -> Array:
+    """One table of finite numbers, (rows, columns)."""
+    return _read(path).matrix()
+
+
+def _read(path: Path) -> Series:
     readers: dict[str, Callable[[Path], Series]] = {
         ".csv": _read_text, ".tsv": _read_text, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet,
         ".nc": _read_xarray, ".nc4": _read_xarray, ".cdf": _read_xarray, ".h5": _read_xarray, ".hdf5": _read_xarray,
@@ -89,9 +102,6 @@ def read_series(path: Path) -> Series:
     if not found.tables or found.tables[0].size == 0:
         shape = found.tables[0].shape if found.tables else (0,)
         raise KoopsimError(f"{path} is empty: its shape is {shape}.")
-    short = next((t for t in found.tables if t.shape[0] < 2 and t.shape != (1, 1)), None)
-    if short is not None:
-        raise KoopsimError(f"{path} has shape {short.shape}; a trajectory needs at least two points in time.")
     return found
 
 
@@ -137,7 +147,7 @@ def _variables(arrays: dict[str, Array], path: Path) -> Series:
     rows = max(a.shape[0] for a in usable.values())
     along = {n: a for n, a in usable.items() if a.shape[0] == rows or (a.shape[0] == rows - 1 and a.ndim == 2)}
     if len(along) < len(arrays):
-        raise KoopsimError(f"{path} has variables of different lengths: {_shapes(arrays)}; give those along time alone.")
+        raise KoopsimError(f"{path} has variables of different lengths: {_shapes(arrays)}; keep those along time.")
     time = next((n for n in along if n.lower() in TIMES and along[n].ndim == 1), None)
     tables, names = [], []
     for name, a in along.items():
@@ -279,7 +289,8 @@ def _read_xarray(path: Path) -> Series:
 
 def _opened(xarray: Any, path: Path) -> Any:
     """NetCDF 3 by SciPy, NetCDF 4 and plain HDF5 by h5netcdf."""
-    classic = path.read_bytes()[:3] == b"CDF" if path.stat().st_size < MEBI else path.open("rb").read(3) == b"CDF"
+    with path.open("rb") as file:
+        classic = file.read(3) == b"CDF"
     if classic:
         return xarray.open_dataset(path, engine="scipy")
     return xarray.open_dataset(path, engine="h5netcdf", phony_dims="sort")

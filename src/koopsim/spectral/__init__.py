@@ -9,6 +9,7 @@ from .edmd import EDMD
 from .invariant_density import InvariantDensity, invariant_density
 from .markov import MarkovChain, markov_chain
 from .mean_embedding import embedding_of_density, mean_embedding, mmd
+from .optimised_dmd import OptimisedDMD
 from .perron_frobenius import PerronFrobenius, perron_frobenius
 from .sampling import Regular, regular, without_gaps
 from .verdict import JordanBlock, Projector, Rotation, Verdict
@@ -26,6 +27,7 @@ __all__ = [
     "Monomials",
     "Nystrom",
     "Observables",
+    "OptimisedDMD",
     "PerronFrobenius",
     "Projector",
     "RandomFourier",

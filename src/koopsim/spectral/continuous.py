@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import logm
 
 if TYPE_CHECKING:
     from .edmd import EDMD
 
-Array = NDArray[Any]
+Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
 GONE = 1e-12  # an eigenvalue this small relative to the largest has no logarithm worth having
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from . import continuous, resdmd
+from . import continuous, horizon, resdmd
 from .delays import Delays
 from .dictionary import Identity, Monomials, as_dictionary
 from .factor import Columns, gram, root
@@ -55,7 +56,7 @@ class EDMD(TransformerMixin, BaseEstimator):
         Tikhonov damping, relative to observables of unit root mean square and one sample.
     rank
         Keep at most so many directions of the lifted data (truncated SVD; of the states as they are, of other
-        observables in units of their root mean square).
+        observables in units of their root mean square). "auto": those above white noise (Gavish & Donoho 2014).
     rtol
         Drop directions whose singular value is below this share of the largest. None: rounding level.
     chunk
@@ -72,7 +73,7 @@ class EDMD(TransformerMixin, BaseEstimator):
         self,
         dictionary: Any = None,
         ridge: float = 0.0,
-        rank: int | None = None,
+        rank: int | str | None = None,
         rtol: float | None = None,
         chunk: int | None = None,
         dt: float = 1.0,
@@ -141,8 +142,9 @@ class EDMD(TransformerMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         if not self.ridge >= 0:
             raise ValueError(f"ridge must be >= 0; got {self.ridge}")
-        if self.rank is not None and self.rank < 1:
-            raise ValueError(f"rank must be >= 1; got {self.rank}")
+        rank: Any = self.rank
+        if rank is not None and rank != "auto" and not (isinstance(rank, Integral) and int(rank) >= 1):
+            raise ValueError(f'rank must be a whole number >= 1, "auto" or None; got {self.rank!r}')
         if not (np.isfinite(self.dt) and self.dt > 0):
             raise ValueError(f"dt is the time between two samples and must be > 0; got {self.dt}")
 
@@ -234,7 +236,7 @@ class EDMD(TransformerMixin, BaseEstimator):
             inside = columns if B is None or columns is None else np.empty(0, dtype=int)
             scaled = B is None and not isinstance(self.dictionary_, Identity)
             where = Layout(self.n_controls_, N, self.n_features_in_, inside)
-            settings = Settings(self.ridge, self.rank, self.rtol, scaled)
+            settings = Settings(self.ridge, self.rank, self.rtol, scaled, self.n_observables_)
             found = solve(self._triangle, where, settings, self._misfit if self._triangle.leading else None)
             if B is not None:
                 found = replace(found, up=found.up @ B.conj().T, down=B @ found.down)
@@ -393,6 +395,10 @@ class EDMD(TransformerMixin, BaseEstimator):
         result = np.stack(out)
         return result[:, 0] if one else result
 
+    def forecast_errors(self, X: Any, steps: int, inputs: Any = None, control: Any = None) -> Array:
+        """(steps + 1, d): root mean square error of forecasts that many steps ahead, from starts all along X."""
+        return horizon.forecast_errors(self, X, steps, inputs, control)
+
     def score(self, X: Any, y: Any = None, inputs: Any = None) -> float:
         """R^2 of one-step predictions along the trajectory X, or of y from X where it has X's shape; 1 is perfect."""
         from sklearn.metrics import r2_score
@@ -450,8 +456,10 @@ class EDMD(TransformerMixin, BaseEstimator):
         assert s.constant is not None
         return up[np.abs(np.abs(up @ s.constant) - 1) > IN_SPAN * 100] if self.rank_ > 1 else up[:0]
 
-    def plot_summary(self, X: Any = None, inputs: Any = None, trust: float | None = None) -> Figure:
-        """Spectrum, leading modes, eigenfunctions, and a forecast against the trajectory X."""
-        from .plots import plot_edmd
+    def plot_summary(
+        self, X: Any = None, inputs: Any = None, trust: float | None = None, control: Any = None
+    ) -> Figure:
+        """Spectrum, growth and frequency, residuals, modes, and along the trajectory X reconstruction and forecast."""
+        from .summary import plot_edmd
 
-        return plot_edmd(self, X, inputs, trust)
+        return plot_edmd(self, X, inputs, trust, control)

@@ -1,4 +1,4 @@
-"""Pictures: the spectrum as in the paper's Figure 2, and one page about a fitted EDMD.
+"""Pictures: the spectrum as in the paper's Figure 2 (a page about a fitted EDMD is in `summary.py`).
 
 J1 (eigenvalue 1) is red, J2 (-1) green, J3 (pairs on the circle) blue, the inside of the circle grey. Both
 members of a conjugate pair look alike. matplotlib is imported when a picture is asked for.
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from .edmd import EDMD
     from .verdict import Verdict
 
 COLOURS = {
@@ -125,94 +124,3 @@ def _residuals(ax: Any, verdict: Verdict) -> None:
     ax.axvline(1, color="blue", lw=1, alpha=0.6)
     ax.set(yscale="log", xlabel="modulus", ylabel="residual of the eigenpair", title="residuals")
     ax.set_ylim(min(1e-17, verdict.residuals.min() / 3 or 1e-17), max(1.0, verdict.residuals.max() * 3))
-
-
-def plot_edmd(model: EDMD, X: Any = None, inputs: Any = None, trust: float | None = None) -> Any:
-    """Spectrum and residuals, leading modes, leading eigenfunctions, forecast against the trajectory X."""
-    import matplotlib.pyplot as plt
-
-    verdict = model.verdict(trust=trust)
-    figure, axes = plt.subplots(2, 3, figsize=(15, 9), layout="constrained")
-    _spectrum(axes[0, 0], verdict)
-    _residuals(axes[0, 1], verdict)
-    lead = _leading(model, 4)
-    _modes(axes[0, 2], model, lead)
-    if X is None:
-        for ax in axes[1]:
-            ax.set_axis_off()
-        axes[1, 0].text(
-            0, 0.9, "Give a trajectory to see eigenfunctions and a forecast.", transform=axes[1, 0].transAxes
-        )
-    else:
-        Z = np.asarray(X, dtype=np.float64)
-        _eigenfunctions(axes[1, 0], model, Z, inputs, lead)
-        _forecast(axes[1, 1], model, Z, inputs)
-        _forecast_error(axes[1, 2], model, Z, inputs)
-    figure.suptitle(
-        f"{verdict.case}  ({model.n_observables_} observables, "
-        f"rank {model.rank_}, {model.n_samples_seen_} pairs, "
-        f"fit residual {model.solution_.relative_residual:.1e})"
-    )
-    return figure
-
-
-def _leading(model: EDMD, count: int) -> NDArray[np.intp]:
-    """Eigenpairs to show: one of each conjugate pair, true ones (small residual) and slow ones first."""
-    w, r = model.eigenvalues_, model.residuals_
-    upper = np.flatnonzero(np.imag(w) >= -1e-12)
-    cost = r[upper] + np.abs(1 - np.abs(w[upper])) + 1e3 * (r[upper] > 0.5)
-    return upper[np.argsort(cost, kind="stable")[:count]]
-
-
-def _name(w: complex) -> str:
-    return f"$\\lambda$ = {w.real:.3f}" + (f" $\\pm$ {abs(w.imag):.3f}i" if abs(w.imag) > 1e-12 else "")
-
-
-def _modes(ax: Any, model: EDMD, lead: NDArray[np.intp]) -> None:
-    modes, d = np.abs(model.modes_[:, lead]), model.n_features_in_
-    width = 0.8 / len(lead)
-    for k, i in enumerate(lead):
-        if d <= 20:
-            ax.bar(
-                np.arange(d) + (k - (len(lead) - 1) / 2) * width,
-                modes[:, k],
-                width,
-                label=_name(complex(model.eigenvalues_[i])),
-            )
-        else:
-            ax.plot(modes[:, k], label=_name(complex(model.eigenvalues_[i])))
-    if d <= 20:
-        ax.set_xticks(range(d), [f"$z_{{{j}}}$" for j in range(d)])
-    ax.set(title="leading modes", ylabel="|mode|", ylim=(0, 1.45 * float(modes.max() or 1.0)))
-    ax.legend(fontsize=8, loc="upper right")
-
-
-def _eigenfunctions(ax: Any, model: EDMD, Z: NDArray, inputs: Any, lead: NDArray[np.intp]) -> None:
-    g = model.eigenfunctions(Z, inputs)[:, lead]
-    g = g / np.maximum(np.abs(g).max(axis=0), 1e-300)
-    for k, i in enumerate(lead):
-        ax.plot(g[:, k].real, lw=1.2, label=_name(complex(model.eigenvalues_[i])))
-    ax.set(title="eigenfunctions along the trajectory", xlabel="step", ylabel="Re g, scaled", ylim=(-1.1, 1.9))
-    ax.legend(fontsize=8, loc="upper right", ncols=2)
-
-
-def _forecast(ax: Any, model: EDMD, Z: NDArray, inputs: Any) -> None:
-    future = model.forecast(Z[0], len(Z) - 1, inputs=inputs)
-    for j in range(min(4, Z.shape[1])):
-        (line,) = ax.plot(Z[:, j], lw=3, alpha=0.35, label=f"$z_{{{j}}}$ truth")
-        ax.plot(future[:, j], "--", lw=1.2, color=line.get_color(), label=f"$z_{{{j}}}$ forecast")
-    low, high = float(Z.min()), float(Z.max())
-    room = max(high - low, 1e-12)
-    ax.set(title="forecast from the first state", xlabel="step", ylim=(low - 0.1 * room, high + 0.45 * room))
-    ax.legend(fontsize=8, loc="upper right", ncols=2)
-
-
-def _forecast_error(ax: Any, model: EDMD, Z: NDArray, inputs: Any) -> None:
-    future = model.forecast(Z[0], len(Z) - 1, inputs=inputs)
-    one = model.predict(Z[:-1], inputs)
-    size = float(np.sqrt(np.mean(np.sum(Z**2, axis=1)))) or 1.0
-    step = np.arange(1, len(Z))
-    ax.semilogy(step, np.maximum(np.linalg.norm(future - Z, axis=1)[1:] / size, 1e-17), label="from the first state")
-    ax.semilogy(step, np.maximum(np.linalg.norm(one - Z[1:], axis=1) / size, 1e-17), label="one step ahead")
-    ax.set(title="forecast error, relative", xlabel="step")
-    ax.legend(fontsize=8)

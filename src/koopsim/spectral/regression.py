@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy.linalg import get_lapack_funcs, solve_triangular
 
 from .factor import Columns, householder, leading_rows, qr_rows
+from .snapshots import above_noise
 
 Array = NDArray[Any]  # float64, or complex128 for complex states
 EPS = float(np.finfo(np.float64).eps)
@@ -68,9 +69,10 @@ class Settings:
     """How directions of the lifted data are dropped or damped; `scaled`: in units of each column's size."""
 
     ridge: float = 0.0
-    rank: int | None = None
+    rank: Any = None  # a number, None (all) or "auto"
     rtol: float | None = None
     scaled: bool = True
+    width: int | None = None  # observables, where these are more than the columns of R11
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,10 @@ def _whiten(R11: Array, m: int, settings: Settings) -> tuple[Array | None, Array
     U, s, Vt = np.linalg.svd(R11 / scale, full_matrices=False)
     cutoff = (4 * N * EPS if settings.rtol is None else settings.rtol) * s[0]
     r = max(1, int(np.sum(s > cutoff)))
-    r = r if settings.rank is None else min(r, settings.rank)
+    if settings.rank == "auto":
+        r = min(r, above_noise(s, min(m, settings.width or N) / max(m, settings.width or N)))
+    elif settings.rank is not None:
+        r = min(r, settings.rank)
     U, s, Vt = U[:, :r], s[:r], Vt[:r]
     safe = np.where(s > 0, s, 1.0)
     return U, s, (Vt * scale) * s[:, None] / np.sqrt(m), Vt.conj().T / scale[:, None] / safe * np.sqrt(m)

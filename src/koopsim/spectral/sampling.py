@@ -25,6 +25,7 @@ class Regular:
     """Pieces with a sample every `dt`, and in words what was done to get them."""
 
     pieces: list[Array]
+    starts: list[float]  # the time of each piece's first sample
     dt: float
     said: tuple[str, ...] = ()
 
@@ -62,20 +63,22 @@ def regular(times: Any, values: Any, dt: float | None = None) -> Regular:
     if np.abs((t - t[0]) / step - lattice).max() <= EVEN * max(1.0, np.sqrt(t.size) / 10):
         step = float((t[-1] - t[0]) / lattice[-1]) if dt is None else step
         pieces = _cut(z, np.diff(lattice) > 1.5)
+        starts = [float(part[0]) for part in _cut(t, np.diff(lattice) > 1.5)]
         gaps = len(np.flatnonzero(np.diff(lattice) > 1.5))
         said += (f"{gaps} gaps; no pair is formed across one",) if gaps else ()
     else:
         apart = steps > GAP * step
-        pieces = []
+        pieces, starts = [], []
         for t_, z_ in zip(_cut(t, apart), _cut(z, apart), strict=True):
             if t_.size >= 4:
                 grid = np.arange(t_[0], t_[-1] + 1e-9 * step, step)
                 pieces.append(CubicSpline(t_, z_)(grid))
+                starts.append(float(t_[0]))
         said += (f"uneven times ({steps.min():.3g} to {steps.max():.3g}): a cubic spline, read off every {step:.4g}",)
-    pieces = [piece for piece in pieces if len(piece) > 1]
-    if not pieces:
+    kept = [i for i, piece in enumerate(pieces) if len(piece) > 1]
+    if not kept:
         raise ValueError("no two neighbouring samples are left between the gaps")
-    return Regular(pieces, step, said)
+    return Regular([pieces[i] for i in kept], [starts[i] for i in kept], step, said)
 
 
 def _cut(rows: Array, after: NDArray[np.bool_]) -> list[Array]:

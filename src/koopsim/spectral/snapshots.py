@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
 Array = NDArray[Any]
+
+
+def above_noise(singular_values: Array, aspect: float) -> int:
+    """How many singular values are more than white noise of unknown size makes (Gavish & Donoho 2014); at least 1."""
+    if singular_values.size < 2:
+        return singular_values.size
+    b = aspect
+    threshold = (0.56 * b**3 - 0.95 * b**2 + 1.82 * b + 1.43) * np.median(singular_values)
+    return max(1, int(np.sum(singular_values > threshold)))
 
 
 def row_space(lifted: Array) -> Array:

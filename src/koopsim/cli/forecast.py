@@ -1,0 +1,84 @@
+"""koopsim forecast: how a trajectory goes on, and how far that may be believed."""
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from koopsim.cli import parse
+from koopsim.cli.observed import DataArguments, described, fit_file, write_files
+from koopsim.errors import KoopsimError
+
+HELD_BACK = 0.25  # of the longest trajectory measures the errors
+
+
+@dataclass(frozen=True)
+class Arguments(DataArguments):
+    """How a trajectory goes on beyond its end, with bands of twice the error that forecasts of that length had.
+
+    Errors are measured on the last quarter, by a fit that has not seen it; the forecast is made by a fit of everything.
+    """
+
+    steps: int | None = None
+    """How many samples ahead; by default a quarter of the trajectory."""
+    method: Literal["edmd", "optimised"] = "edmd"
+    """EDMD, or optimised DMD with bagging: exponentials through all samples at once, for noisy oscillations."""
+    modes: int | None = None
+    """Of optimised DMD: how many exponentials, a conjugate pair counting as two."""
+    out: Path | None = None
+    """A folder for forecast.csv, forecast.json and forecast.png. Ours that are there are replaced."""
+    overwrite: bool = False
+    """Also replace files of the same names that koopsim did not write."""
+    json: bool = False
+    """Print the forecast as JSON on standard output."""
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse(Arguments, argv, "forecast")
+    if arguments.what is None:
+        raise KoopsimError("Say which file: koopsim forecast FILE.")
+    if arguments.what.is_dir():
+        raise KoopsimError(f"{arguments.what} is a folder; forecast takes a file of trajectories.")
+    if arguments.steps is not None and arguments.steps < 1:
+        raise KoopsimError(f"--steps is {arguments.steps}; look at least one sample ahead.")
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from koopsim.datasets.series import read_series
+    from koopsim.spectral.forecasts import forecast_by_edmd, forecast_by_exponentials
+
+    try:
+        series = read_series(arguments.what)
+        seen, model = fit_file(arguments, series)
+        steps = arguments.steps or max(1, len(seen.pieces[seen.longest]) // 4)
+        if arguments.method == "optimised":
+            found = forecast_by_exponentials(seen, steps, arguments.modes)
+        else:
+            found = forecast_by_edmd(seen, steps, model, HELD_BACK)
+    except ValueError as error:
+        raise KoopsimError(f"{arguments.what}: {' '.join(str(error).split()).rstrip('.')}.") from error
+    values = found.to_dict()
+    files = save(found, arguments) if arguments.out else []
+    if arguments.json:
+        from koopsim.files.json import json_text
+
+        print(json_text({"what": str(arguments.what), **values, "files": files}))
+        return 0
+    print("\n".join([*described(arguments.what, seen, model), *found.lines()]))
+    if files:
+        print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
+    return 0
+
+
+def save(found: Any, arguments: Arguments) -> list[str]:
+    """forecast.csv, .json and .png, each whole or not at all."""
+    from koopsim.files.json import json_text
+
+    text, picture = io.StringIO(), io.BytesIO()
+    csv.writer(text).writerows(found.rows())
+    found.plot().savefig(picture, format="png", dpi=110)
+    assert arguments.out is not None
+    named = {"forecast.png": picture.getvalue(), "forecast.csv": text.getvalue().encode()}
+    named["forecast.json"] = (json_text(found.to_dict()) + "\n").encode()
+    return write_files(named, arguments.out, arguments.overwrite, "forecast")

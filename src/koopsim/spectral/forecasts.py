@@ -1,0 +1,135 @@
+"""A trajectory beyond its end, with what forecasts of the same length were off by.
+
+    z(h) +- 2 e(h),     e(h) the root mean square error h steps ahead, on samples that were held back (`horizon.py`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from .edmd import EDMD
+from .observations import Observations
+from .optimised_dmd import OptimisedDMD
+
+Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
+MOST_MODES = 12
+BAGS = 40
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """`values` at `times`, `errors` one standard error each; `past` is what went before."""
+
+    times: Array
+    values: Array
+    errors: Array
+    past_times: Array
+    past: Array
+    names: tuple[str, ...]
+    said: tuple[str, ...]
+
+    def rows(self) -> list[list[Any]]:
+        """A heading, and a line a time: the value of each state, and how far below and above it may be."""
+        head = ["time"] + [part for name in self.names for part in (name, f"{name}_low", f"{name}_high")]
+        low, high = self.values - 2 * self.errors, self.values + 2 * self.errors
+        body = np.stack([self.values, low, high], axis=2).reshape(len(self.times), -1)
+        return [head, *np.column_stack([self.times, body]).tolist()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: an error that is not known is None."""
+        errors = [[float(e) if np.isfinite(e) else None for e in row] for row in self.errors]
+        return {
+            "times": self.times.tolist(), "names": list(self.names), "values": self.values.tolist(),
+            "errors": errors, "said": list(self.said),
+        }  # fmt: skip
+
+    def lines(self) -> list[str]:
+        """A few of them, in words."""
+        shown = np.unique(np.linspace(0, len(self.times) - 1, min(6, len(self.times))).astype(int))
+        few = list(range(min(4, len(self.names))))
+        found = ["        time " + "".join(f"{self.names[j][:20]:>24}" for j in few)]
+        for i in shown:
+            cells = [f"{self.values[i, j]:.5g} +- {2 * self.errors[i, j]:.2g}" for j in few]
+            found.append(f"{self.times[i]:12.6g} " + "".join(f"{cell:>24}" for cell in cells))
+        more = [f"... and {len(self.names) - 4} more states"] if len(self.names) > 4 else []
+        return [*found, *more, *self.said]
+
+    def plot(self) -> Any:
+        """The past, the forecast and its band, a panel a state."""
+        import matplotlib.pyplot as plt
+
+        shown = np.sort(np.argsort(-self.past.std(axis=0), kind="stable")[:4])
+        size = (10, 2.2 * len(shown) + 0.8)
+        figure, axes = plt.subplots(len(shown), 1, figsize=size, layout="constrained", squeeze=False)
+        for ax, j in zip(axes[:, 0], shown, strict=True):
+            low, high = float(self.past[:, j].min()), float(self.past[:, j].max())
+            room = max(high - low, 1e-12)
+            ax.plot(self.past_times, self.past[:, j], color="C0", lw=1.2)
+            ax.plot(self.times, self.values[:, j], color="C1", lw=1.5)
+            bounds = self.values[:, j] - 2 * self.errors[:, j], self.values[:, j] + 2 * self.errors[:, j]
+            ax.fill_between(self.times, *np.clip(bounds, low - 2 * room, high + 2 * room), color="C1", alpha=0.25, lw=0)
+            ax.axvline(self.past_times[-1], color="black", lw=0.8)
+            ax.set_ylabel(self.names[j])
+        axes[-1, 0].set_xlabel("time")
+        figure.suptitle("; ".join(self.said), fontsize=9)
+        return figure
+
+
+def forecast_by_edmd(seen: Observations, steps: int, model: EDMD, held_back: float) -> Forecast:
+    """`model` was fitted to everything; a copy of it, fitted without the last share, measures the errors."""
+    i = seen.longest
+    Z, u = seen.pieces[i], None if seen.control is None else seen.control[i]
+    future = None if u is None else np.repeat(u[-1:], steps, axis=0)
+    past = getattr(model.dictionary_, "history", 0)
+    values = np.real(model.forecast(Z if past else Z[-1], steps, control=future))[1:]
+    errors, said = _errors(seen, steps, model, held_back)
+    if u is not None:
+        said += ("the control keeps its last value",)
+    return _made(seen, values, errors, said)
+
+
+def _errors(seen: Observations, steps: int, model: EDMD, held_back: float) -> tuple[Array, tuple[str, ...]]:
+    i, past = seen.longest, getattr(model.dictionary_, "history", 0)
+    Z, control = seen.pieces[i], seen.control
+    cut = int((1 - held_back) * len(Z))
+    back = max(0, cut - past)
+    try:
+        long = [k for k, piece in enumerate(seen.pieces) if len(piece) > past + 1]
+        steering = control and [control[k][:cut] if k == i else control[k] for k in long]
+        apart: Any = clone(model)
+        apart.fit([seen.pieces[k][:cut] if k == i else seen.pieces[k] for k in long], control=steering)
+        found = apart.forecast_errors(Z[back:], steps, control=control and control[i][back:])[1:]
+        said = f"errors as on the last {len(Z) - cut} samples, held back"
+        if not np.isfinite(found[0]).all():
+            raise ValueError("none measured")
+    except ValueError:  # too short to hold anything back
+        found = model.forecast_errors(Z, steps, control=control and control[i])[1:]
+        said = "errors as along the samples that were fitted: too few to hold any back"
+    measured = int(np.isfinite(found).all(axis=1).sum())
+    if measured < steps:  # no forecast of that length had a known end: at least as far off as the longest that had
+        found[measured:] = np.nanmax(found, axis=0)
+        said += f"; beyond {measured} steps they are at least so large"
+    return found, (said,)
+
+
+def forecast_by_exponentials(seen: Observations, steps: int, modes: int | None) -> Forecast:
+    """Optimised DMD of the longest piece; errors are the spread over the bags and what the fit left over."""
+    Z = seen.pieces[seen.longest]
+    count = modes or min(MOST_MODES, 2 * max(1, min(Z.shape[1], 4)), max(1, len(Z) // 4))
+    t = seen.dt * np.arange(len(Z) + steps)
+    model = OptimisedDMD(count, bags=BAGS).fit(Z, times=t[: len(Z)])
+    values, spread = model.forecast(t[len(Z) :])
+    left = np.sqrt(np.mean(np.abs(Z - model.predict(t[: len(Z)])) ** 2, axis=0))
+    both = zip(model.rates_, model.rates_std_, strict=True)
+    rates = ", ".join(f"{mu.real:+.4g} {mu.imag:+.4g}i (+- {s:.1g})" for mu, s in both)
+    return _made(seen, np.real(values), np.hypot(spread, left), (f"optimised DMD, rates {rates}",))
+
+
+def _made(seen: Observations, values: Array, errors: Array, said: tuple[str, ...]) -> Forecast:
+    past = np.real(seen.pieces[seen.longest])
+    t = seen.starts[seen.longest] + seen.dt * np.arange(len(past) + len(values))
+    return Forecast(t[len(past) :], values, errors, t[: len(past)], past, seen.names, said)

@@ -1,0 +1,96 @@
+"""From a file to a fitted EDMD: which columns are states, which control, what the time between samples is.
+
+Defaults that a person would choose: a single series gets delays, hundreds of columns are taken as they are, and where
+there are hardly more samples than observables only directions above the noise are kept (`rank="auto"`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from koopsim.datasets.series import Series
+
+from .delays import Delays
+from .dictionary import Identity, as_dictionary
+from .edmd import EDMD
+from .sampling import regular, without_gaps
+
+Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
+MOST_DELAYS = 30  # of a single series, where none are asked for
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Even pieces of trajectories, their control, and in words what was made of the file."""
+
+    pieces: list[Array]
+    control: list[Array] | None
+    starts: list[float]  # the time of each piece's first sample
+    dt: float
+    names: tuple[str, ...]
+    said: tuple[str, ...]
+
+    @property
+    def longest(self) -> int:
+        """Index of the longest piece."""
+        return int(np.argmax([len(piece) for piece in self.pieces]))
+
+
+def observations(series: Series, control: tuple[str, ...] = (), dt: float | None = None) -> Observations:
+    """Pieces without gaps. Times come from the file's own column; `dt` says them where it has none."""
+    if dt is not None and not (np.isfinite(dt) and dt > 0):
+        raise ValueError(f"dt is the time between two samples and must be > 0; got {dt}")
+    states, steering = series.take_out(control) if control else (series, [])
+    width = len(states.names)
+    tables = [np.hstack(pair) for pair in zip(states.tables, steering, strict=True)] if control else states.tables
+    pieces: list[Array] = []
+    starts: list[float] = []
+    said: list[str] = []
+    step = 1.0 if dt is None else dt
+    if series.times is None:
+        for table in tables:
+            pieces += without_gaps(table) if not np.isfinite(table).all() else [table]
+        if len(pieces) > len(tables):
+            said.append(f"missing values cut the file into {len(pieces)} pieces")
+    else:
+        said.append("the column of times is taken as time, not as a state")
+        for t, table in zip(series.times, tables, strict=True):
+            found = regular(t, table, step if pieces or dt is not None else None)
+            step, pieces, starts = found.dt, pieces + found.pieces, starts + found.starts
+            said += [note for note in found.said if note not in said]
+    starts = starts or [0.0] * len(pieces)
+    still = [name for j, name in enumerate(states.names) if all(np.ptp(p[:, j].real) == 0 for p in pieces)]
+    if len(still) == width:
+        raise ValueError(f"nothing ever changes in its {len(pieces[0])} samples; there are no dynamics to find")
+    if still:
+        said.append(f"{', '.join(still[:5])}{' ...' if len(still) > 5 else ''} never changes")
+    if control:
+        split = [piece[:, width:].real for piece in pieces]
+        return Observations([p[:, :width] for p in pieces], split, starts, step, states.names, tuple(said))
+    return Observations(pieces, None, starts, step, states.names, tuple(said))
+
+
+def fitted(seen: Observations, dictionary: Any = None, delays: int | None = None, rank: Any = None) -> EDMD:
+    """EDMD of the pieces. `delays` None: some for a single series, none otherwise; 0: none."""
+    d = seen.pieces[0].shape[1]
+    longest = len(seen.pieces[seen.longest])
+    if delays is None:
+        delays = min(MOST_DELAYS, longest // 4) if d == 1 and dictionary is None else 0
+    if dictionary is None and seen.control is not None:
+        dictionary = Identity()  # a control that acts linearly on the state does not on its powers
+    if delays:
+        dictionary = Delays(delays, dictionary)
+    chosen = as_dictionary(dictionary, d)
+    past = delays or 0
+    kept = [i for i, piece in enumerate(seen.pieces) if len(piece) >= past + 2]
+    if not kept:
+        raise ValueError(f"the longest piece has {longest} samples; {past} delays need {past + 2}")
+    pairs = sum(len(seen.pieces[i]) - past - 1 for i in kept)
+    linear = isinstance(chosen, Identity) or (isinstance(chosen, Delays) and chosen.dictionary is None)
+    if rank is None and linear and pairs < 4 * d * (past + 1):
+        rank = "auto"
+    model = EDMD(chosen, rank=rank, dt=seen.dt)
+    return model.fit([seen.pieces[i] for i in kept], control=seen.control and [seen.control[i] for i in kept])
