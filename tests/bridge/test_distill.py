@@ -230,3 +230,17 @@ def test_examine_a_sim():
     assert exact.to_dict()["numerical_rank"] == 6
     with pytest.raises(KoopsimError, match="no limit operator"):
         examine(torch.nn.Linear(2, 2))
+
+
+def test_steps_are_counted_and_the_solver_is_left_as_it_was(taught):
+    from koopsim.bridge.step_counts import count_steps
+
+    deq, sim, _ = taught
+    x = inputs(40, 3, seed=5)
+    with torch.no_grad():
+        mean = deq(inputs(200, 3))[0].mean(dim=0)
+    rows = count_steps(deq, sim, x, mean, ("picard", "anderson"), (1e-2, 1e-3))
+    assert [(r["solver"], r["tolerance"]) for r in rows][::3] == [("picard", 1e-2), ("anderson", 1e-3)]
+    assert all(r["saved_by_the_sim"] > 0.1 and r["cold_unconverged"] == r["warm_unconverged"] == 0 for r in rows)
+    assert all(r["saved_by_the_sim"] > r["saved_by_the_mean"] for r in rows)
+    assert (deq.solver, deq.tol) == ("anderson", 1e-8)

@@ -36,6 +36,24 @@ def test_doubling_map_has_powers_of_a_half():
     assert_allclose(found.memberships([0.1, 0.9]), 1, atol=1e-9)
 
 
+def test_tent_map_has_powers_of_a_quarter():
+    """(P p)(y) = (p(y/2) + p(1 - y/2)) / 2 keeps degrees: 2^-n for even n, 0 for odd n."""
+    found = perron_frobenius(fitted(lambda x: 1 - np.abs(1 - 2 * x), legendre(4)))
+    assert_allclose(np.sort(np.abs(found.eigenvalues_))[::-1][:3], [1, 1 / 4, 1 / 16], atol=1e-4)
+    assert_allclose(found.evaluate([0.1, 0.5, 0.9]), 1, atol=1e-3)
+
+
+def test_rotation_fills_the_circle():
+    turn = 2**0.5 - 1
+    angles = [2 * np.pi, 4 * np.pi]
+    waves = Observables(lambda z: np.hstack([z**0, *(g(a * z) for a in angles for g in (np.cos, np.sin))]))
+    found = perron_frobenius(fitted(lambda x: (x + turn) % 1, waves))
+    exact = np.exp(2j * np.pi * turn * np.arange(-2, 3))
+    assert_allclose(np.sort_complex(found.eigenvalues_), np.sort_complex(exact), atol=1e-6)
+    assert found.mixing_rate_ == pytest.approx(1, abs=1e-6)  # it never mixes
+    assert_allclose(found.evaluate([0.1, 0.9]), 1, atol=1e-6)
+
+
 def test_gauss_map_has_wirsing_s_constant():
     found = perron_frobenius(fitted(lambda x: 1 / x % 1, legendre(10)))
     second = found.eigenvalues_[np.argsort(-np.abs(found.eigenvalues_))[1]]
