@@ -137,7 +137,7 @@ def test_a_settled_mondeq_gives_the_same_answers():
 def test_torchdeq_stands_in_for_our_solver():
     pytest.importorskip("torchdeq")
     setting = Setting(torch.device("cpu"), Machine("made", {"float32": 1.0}, 1.0, "table", 1), TINY)
-    ours, theirs = (solver_stepping(name, "broyden", setting, 2) for name in ("koopsim", "torchdeq"))
+    ours, theirs = (solver_stepping(name, "broyden", setting) for name in ("koopsim", "torchdeq"))
     assert isinstance(theirs.model.deq, TorchDEQ)
     with torch.no_grad():
         y, z = (s.model.train()(s.x) for s in (ours, theirs))

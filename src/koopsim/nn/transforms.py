@@ -1,11 +1,15 @@
 """Whether hand-written kernels can take the place of their twins, which PyTorch's transforms and exporters all know."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 TRITON = find_spec("triton") is not None
+_TWINS: ContextVar[bool] = ContextVar("twins", default=False)
 
 
 def usable(*tensors: Tensor) -> bool:
@@ -20,9 +24,19 @@ def usable(*tensors: Tensor) -> bool:
 
 def on_cpu(*tensors: Tensor) -> bool:
     """Whether what is fast on a CPU can be used: no transform, compiler or exporter is there: they know the twins."""
-    plain = tensors[0].device.type == "cpu" and not torch.compiler.is_compiling()
+    plain = tensors[0].device.type == "cpu" and not torch.compiler.is_compiling() and not _TWINS.get()
     known = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
     return plain and not any(known(t) for t in tensors)
+
+
+@contextmanager
+def by_twins() -> Iterator[None]:
+    """Layer by layer, as it is written down, on a CPU too: for whoever counts what a model demands."""
+    before = _TWINS.set(True)
+    try:
+        yield
+    finally:
+        _TWINS.reset(before)
 
 
 def differentiated(*tensors: Tensor) -> bool:
