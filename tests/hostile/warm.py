@@ -52,7 +52,10 @@ def warm_up() -> None:
     import koopsim.cli.spectrum
     import koopsim.cli.train
     import koopsim.cli.tune
+    import koopsim.fitting
     import koopsim.report
+    import koopsim.searching.carrying_out
+    import koopsim.searching.plots
     import koopsim.spectral
     import koopsim.zoo  # noqa: F401
 

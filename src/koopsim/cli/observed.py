@@ -40,6 +40,8 @@ def dictionary_of(arguments: DataArguments, dims: int, degree: int | None = None
     """The observables asked for, refused where there would be too many; None: the default."""
     from koopsim.spectral import Identity, Monomials, Nystrom, RandomFourier
 
+    if arguments.dictionary in ("rff", "nystrom") and not 1 <= arguments.features <= MOST_OBSERVABLES:
+        raise KoopsimError(f"--features is {arguments.features}; it lies between 1 and {MOST_OBSERVABLES:,}.")
     if arguments.dictionary == "rff":
         return RandomFourier(arguments.features, arguments.bandwidth or 1.0)
     if arguments.dictionary == "nystrom":
