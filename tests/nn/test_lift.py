@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -95,3 +97,19 @@ def test_a_gain_scales_the_matrices_an_mlp_starts_with_and_nothing_else():
         torch.testing.assert_close(scaled[name], tensor * (2.5 if name.endswith("weight") else 1.0))
     with pytest.raises((KoopsimError, ValueError), match="gain is 0"):
         MLPConfig(gain=0.0)
+
+
+def test_without_biases_a_vgg_trains_the_same():
+    torch.manual_seed(0)
+    vgg = VGG((3, 8, 12), 5, 4).double().train()
+    twin = copy.deepcopy(vgg)
+    for _ in range(2):
+        x = torch.randn(6, 3, 8, 12, dtype=torch.float64)
+        weights = torch.randn(6, 4, dtype=torch.float64)
+        fast, slow = vgg(x), twin.linear(twin.stages(x).flatten(1))
+        torch.testing.assert_close(fast, slow, rtol=1e-10, atol=1e-10)
+        grads = [torch.autograd.grad((y * weights).sum(), list(m.parameters())) for y, m in ((fast, vgg), (slow, twin))]
+        for a, b in zip(*grads, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-9)
+    for (name, a), b in zip(vgg.named_buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12, msg=name)

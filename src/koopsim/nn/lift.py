@@ -68,9 +68,29 @@ class VGG(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """What the linear layer sees: (B, C, H, W) -> (B, features)."""
-        if on_cpu(x, self.linear.weight):
-            x = x.contiguous(memory_format=torch.channels_last)  # there convolutions take less than half the time
-        return self.stages(x).flatten(1)
+        if not on_cpu(x, self.linear.weight):
+            return self.stages(x).flatten(1)
+        x = x.contiguous(memory_format=torch.channels_last)  # there convolutions take less than half the time
+        return (self.unbiased_stages(x) if self.training else self.stages(x)).flatten(1)
+
+    def unbiased_stages(self, x: Tensor) -> Tensor:
+        """The stages in training, without the convolutions' biases: the normalisation takes them away again.
+
+        Only the running mean sees them. Their gradient is zero, and summing it up over all pixels is not free.
+        """
+        for layer in self.stages:
+            if isinstance(layer, nn.Conv2d):
+                x, bias = F.conv2d(x, layer.weight, padding=1), cast(Tensor, layer.bias)
+            elif isinstance(layer, nn.BatchNorm2d):
+                seen, own = cast(Tensor, layer.running_mean), bias.detach()
+                mean = seen - own
+                shift, momentum = layer.bias + 0 * bias, cast(float, layer.momentum)
+                x = F.batch_norm(x, mean, layer.running_var, layer.weight, shift, True, momentum, layer.eps)
+                seen.copy_(mean + own)
+                cast(Tensor, layer.num_batches_tracked).add_(1)
+            else:
+                x = layer(x)
+        return x
 
     def fused(self, x: Tensor) -> bool:
         """Whether the Triton kernels can take the place of the stages: training in bfloat16 on CUDA."""
