@@ -68,4 +68,4 @@ def _one_input(ax: Any, z: Any, point: Any, state: Any, target: str) -> None:
         ax.axvline(float(state[0]), color="tab:blue", label=name)
         ax.set(xlabel="$z_0$", ylabel="share of time")
     ax.set_title("one input")
-    ax.legend(fontsize=8)
+    ax.legend(fontsize=7, loc="upper right" if z.shape[1] > 1 else "best")  # the middle of an orbit is to be seen
