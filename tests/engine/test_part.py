@@ -5,14 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
 from koopsim.config import Recipe
 from koopsim.engine.feeds import Feed
 from koopsim.engine.members import Members, Rule
-from koopsim.engine.memory import free_memory, groups
 from koopsim.engine.part import Part, Way
 from koopsim.errors import KoopsimError
 from koopsim.schedule import adam_table
@@ -236,17 +233,6 @@ def test_compiling_that_fails_goes_on_without(monkeypatch):
     with pytest.warns(UserWarning, match="no compiler here"):
         run(part, STEPS)
     same(part, 1, alone(network(1), x[1], y[1], RATES[1]), rtol=1e-10, atol=1e-10)
-
-
-@given(count=st.integers(1, 200), each=st.integers(1, 10**12), at_once=st.none() | st.integers(1, 50))
-@settings(max_examples=50, deadline=None)
-def test_groups_cover_everything_once_and_fit(count, each, at_once):
-    cpu = torch.device("cpu")
-    parts = groups(count, each, cpu, at_once)
-    assert [p for part in parts for p in part] == list(range(count))
-    longest = max(map(len, parts))
-    assert longest - min(map(len, parts)) <= 1
-    assert longest <= (at_once or max(1, free_memory(cpu) // each))
 
 
 @pytest.mark.cuda
