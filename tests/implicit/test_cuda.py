@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import koopsim
 from koopsim.config import CopyMemoryConfig
-from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning
+from koopsim.implicit import DEQ, MultiscaleDEQ, TransformerDEQ, UnconvergedWarning
 from koopsim.tasks import CopyMemory
 
 pytestmark = [
@@ -77,3 +77,35 @@ def test_nothing_waits_for_the_gpu_while_capturing(solver, monkeypatch):
         model(tokens).sum().backward()
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "reversible"])
+def test_a_captured_step_of_a_state_of_several_tensors_is_the_eager_step(gradient):
+    torch.manual_seed(0)
+    model = MultiscaleDEQ((1, 8, 8), (8, 8), deq=partial(DEQ, max_steps=8, tol=1e-30, gradient=gradient)).cuda()
+    model.deq._warned.update(("forward", "backward"))
+    images = torch.randn(3, 6, 1, 8, 8, device="cuda")
+    x = images[0].clone()
+
+    def step():
+        for p in model.parameters():
+            p.grad = None
+        model(x).sin().sum().backward()
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    gradients = [p.grad for p in model.parameters()]
+    for batch in images:
+        x.copy_(batch)
+        graph.replay()
+        got = [g.clone() for g in gradients]
+        step()
+        for a, p in zip(got, model.parameters(), strict=True):
+            torch.testing.assert_close(a, p.grad, rtol=2e-2, atol=2e-3 * float(p.grad.abs().max()))

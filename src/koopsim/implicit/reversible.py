@@ -57,7 +57,8 @@ class Reversible:
         outside = seen_by(f, z0.detach())
         if not outside:
             return end, solved
-        undo = _Undo(self.relaxation, cell, (y, z), info.steps, flat, solved)
+        most = max_steps if capturing() else int(info.steps.max()) if len(flat) else 0
+        undo = _Undo(self.relaxation, cell, (y, z), (info.steps, most), flat, solved)
         return _Reversed.apply(undo, end, *outside), solved
 
     @np.errstate(all="ignore")
@@ -119,17 +120,17 @@ class _Undo:
     b: float
     cell: _Cell
     ends: tuple[Tensor, Tensor]
-    steps: Tensor  # (B,)
+    steps: tuple[Tensor, int]  # of each sample, (B,), and the most; a CUDA graph takes as many as there may be
     start: Tensor
     solved: DEQInfo
 
     def __call__(self, g: Tensor, outside: list[Tensor]) -> list[Tensor | None]:
         b, (y, z) = self.b, self.ends
-        count = self.steps.unsqueeze(1)
+        count, most = self.steps[0].unsqueeze(1), self.steps[1]
         dz = g.reshape(z.shape).double()
         dy = torch.zeros_like(dz)
         totals: list[Tensor | None] = [None] * len(outside)
-        for n in range(int(self.steps.max()) if len(self.steps) else 0, 0, -1):
+        for n in range(most, 0, -1):
             ran = count >= n
             fy, pull = self.cell.pulled(y, outside)
             z = torch.where(ran, (z - b * fy) / (1 - b), z)
@@ -151,13 +152,13 @@ class _Undo:
         size = torch.linalg.vector_norm(self.ends[1], dim=1).clamp_min(torch.finfo(torch.float64).tiny)
         missed = [torch.linalg.vector_norm(state - self.start.double(), dim=1) for state in (y, z)]
         miss = torch.maximum(*missed) / size
-        self.solved.backward = Info(self.steps, miss, miss < RETURNED)
+        self.solved.backward = Info(self.steps[0], miss, miss < RETURNED)
         if not capturing() and not (miss < RETURNED).all():
             warnings.warn(
                 f"the reversible iteration was not undone for {int((~(miss < RETURNED)).sum())} of {len(miss)} "
                 f"samples: the backward pass missed z0 by up to {float(miss.max()):.1g} of the state, since "
-                f"{int(self.steps.max())} steps of relaxation {self.b:g} enlarge rounding at least by "
-                f"{(1 - self.b) ** -int(self.steps.max()):.1g}. Use fewer steps, a smaller relaxation or the implicit "
+                f"{self.steps[1]} steps of relaxation {self.b:g} enlarge rounding at least by "
+                f"{(1 - self.b) ** -self.steps[1]:.1g}. Use fewer steps, a smaller relaxation or the implicit "
                 "gradient.",
                 UnconvergedWarning,
                 stacklevel=2,
