@@ -116,7 +116,10 @@ def worker(job: tuple[int, int, int, Path, Truths, dict[str, Any]]) -> Book:
         (root / "mine" / name).write_text(f"mine: {name}")
     before, log = snapshot(root / "mine"), root / "log"
     known = cases()
+    left = deadlines(whole["minutes"])
     for index in range(count):
+        if left("mutations"):
+            break
         case = rng.choices(known, [c.weight for c in known])[0]
         here = root / "case"
         shutil.rmtree(here, ignore_errors=True)
@@ -130,19 +133,31 @@ def worker(job: tuple[int, int, int, Path, Truths, dict[str, Any]]) -> Book:
         if index % 50 == 0 and snapshot(root / "mine") != before:
             book._fault("foreign", what)
     for index in range(whole["kills"]):
+        if left("kills"):
+            break
         work = WORKS[(index + number) % len(WORKS)]
         wrong = killed(work, rng, root, base / "base" / "files", whole["truths"][work.name])
         book.counts["kills"] += 1
         if wrong:
             book._fault("silent", f"worker {number}, kill {index}: {wrong}")
     for index, argv in enumerate(arguments()):
-        if index % whole["workers"] == number and index < whole["extremes"]:
+        if index % whole["workers"] == number and index < whole["extremes"] and not left("extremes"):
             book.add(extreme(argv, root, base, log))
     if number == 0:
         book.add(foreign(root, base, log))
     if snapshot(root / "mine") != before:
         book._fault("foreign", f"worker {number}")
     return book
+
+
+def deadlines(minutes: float | None) -> Callable[[str], bool]:
+    """Whether the time for a part is over: on a crowded machine less is tried, and the counts say how much."""
+    began, shares = time.monotonic(), {"mutations": 0.65, "kills": 0.85, "extremes": 1.0}
+
+    def over(part: str) -> bool:
+        return minutes is not None and time.monotonic() - began > 60 * minutes * shares[part]
+
+    return over
 
 
 def extreme(argv: list[str], root: Path, base: Path, log: Path) -> Book:
@@ -190,7 +205,9 @@ def foreign(root: Path, base: Path, log: Path) -> Book:
     return book
 
 
-def campaign(seed: int, sizes: dict[str, int], workers: int, say: Callable[[str], None]) -> dict[str, Any]:
+def campaign(
+    seed: int, sizes: dict[str, int], workers: int, say: Callable[[str], None], minutes: float | None = None
+) -> dict[str, Any]:
     """All of it; what happened, as JSON values."""
     began = time.monotonic()
     warm_up()
@@ -199,7 +216,7 @@ def campaign(seed: int, sizes: dict[str, int], workers: int, say: Callable[[str]
         truth = build(base / "base", base / "log")
         kills = -(-sizes["kills"] // workers)
         whole = truths(base, base / "base" / "files") if kills else {}
-        share = {"truths": whole, "workers": workers, "kills": kills, "extremes": sizes["extremes"]}
+        share = {"truths": whole, "workers": workers, "kills": kills, "extremes": sizes["extremes"], "minutes": minutes}
         say(f"corpus made in {time.monotonic() - began:.0f} s; {sizes}, {workers} workers")
         jobs = [(n, seed, -(-sizes["mutations"] // workers), base, truth, share) for n in range(workers)]
         book = Book()
@@ -221,13 +238,14 @@ def main() -> int:
     for name, count in LEAST.items():
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, default=None, help="stop after so long; what was tried counts")
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
 
     def say(line: str) -> None:
         print(f"hostile, seed {given.seed}: {line}", file=sys.stderr, flush=True)
 
-    found = campaign(given.seed, {name: getattr(given, name) for name in LEAST}, given.workers, say)
+    found = campaign(given.seed, {name: getattr(given, name) for name in LEAST}, given.workers, say, given.minutes)
     say(", ".join(f"{found[name]} {name}" for name in COUNTED) + f" in {found['seconds']:.0f} s")
     if given.out:
         from koopsim.runs import environment, write_json
