@@ -14,12 +14,13 @@ README = (ROOT / "README.md").read_text()
 
 
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
-SAYS = [r"loss \d\.\de-0[345], [\d,]+ parameters, U V is \d", r"invariant-set \[\s*1\."]
+SAYS = [r"0\.\d+", r"invariant-set \[\s*1\.", r"loss \d\.\de-0[345], [\d,]+ parameters"]
 
 
 @pytest.mark.parametrize(("code", "says"), list(zip(EXAMPLES, SAYS, strict=True)))
-def test_the_examples_run(code, says):
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+def test_the_examples_run(code, says, tmp_path):
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert re.match(says, done.stdout), done.stdout
 

@@ -43,7 +43,7 @@ def test_list(root, capsys):
     (root / "mnist" / "t10k-labels-idx1-ubyte").write_bytes(bytes(10_008))
     assert main(["data", "list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert list(rows) == ["mnist", "cifar10", "svhn", "digits"]
+    assert list(rows) == ["cifar10", "svhn", "mnist", "digits"]  # as in Table 2
     assert rows["digits"]["present"]
     assert rows["svhn"] == {
         "name": "svhn", "title": "SVHN, cropped digits", "train": 73_257, "test": 26_032, "shape": [3, 32, 32],
