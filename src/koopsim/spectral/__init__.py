@@ -7,6 +7,7 @@ from .delays import Delays
 from .dictionary import Identity, Lift, Monomials, Nystrom, Observables, RandomFourier
 from .edmd import EDMD
 from .invariant_density import InvariantDensity, invariant_density
+from .learned import LearnedDictionary
 from .markov import MarkovChain, markov_chain
 from .mean_embedding import embedding_of_density, mean_embedding, mmd
 from .optimised_dmd import OptimisedDMD
@@ -21,6 +22,7 @@ __all__ = [
     "Identity",
     "InvariantDensity",
     "JordanBlock",
+    "LearnedDictionary",
     "Lift",
     "MarkovChain",
     "ModeTable",
