@@ -36,4 +36,4 @@ def test_a_trajectory_and_refusals():
     with pytest.raises(ValueError, match="n_features"):
         LearnedDictionary(0).fit(X)
     with pytest.raises(ValueError, match="diverged"):
-        LearnedDictionary(2, 4, 30, lr=1e200).fit(X)
+        LearnedDictionary(2, 4, 30, lr=1e308).fit(X)

@@ -107,7 +107,7 @@ def _few(columns: Columns) -> Array | None:
     wide = columns.lead.shape[1]
     if columns.rows < SAMPLE * wide:
         return None
-    some = np.random.default_rng(0).choice(columns.rows, 4 * wide, replace=False)
+    some = np.unique(np.random.default_rng(0).integers(columns.rows, size=4 * wide))
     R0 = qr_rows(_host(columns.lead[some]))
     if _rcond(R0) < np.sqrt(WELL):  # a few outliers may be what matters: rows that the others say are unlikely
         size = np.linalg.norm(R0, axis=0)
