@@ -167,8 +167,9 @@ class EDMD(TransformerMixin, BaseEstimator):
         if hasattr(self, "feature_names_in_") or not part.shape[1]:
             return False
         flat = part.ravel(order="K")
-        if not np.isfinite(np.dot(flat, flat)):  # half the price of looking at each; an overflow is looked at again
-            return False
+        with np.errstate(all="ignore"):  # half the price of looking at each; an overflow is looked at again
+            if not np.isfinite(np.dot(flat, flat)):
+                return False
         if first:
             self.n_features_in_ = part.shape[1]
         return part.shape[1] == self.n_features_in_
