@@ -55,13 +55,12 @@ def test_columns_that_depend_are_left_to_householder():
     assert by_products(Columns(L[:7], L[:7], L[:7, :1])) is None  # few rows
 
 
-def test_outliers_are_straightened_too():
-    """Rows that a random choice misses decide the condition of steep monomials."""
+def test_outliers_lose_no_digits():
+    """Rows that a random choice misses decide the condition of steep monomials: straightened or left to Householder."""
     x = np.r_[RNG.uniform(-0.5, 0.5, 4000), 1.5, -1.5]
     L = x[:, None] ** np.arange(9)
     c = Columns(L, L, L[:, 1:2])
-    fast = by_products(c)
-    assert fast is not None
+    fast = leading_rows(c)
     np.testing.assert_allclose(np.abs(np.diag(fast)[:9]), np.abs(np.diag(householder(c))[:9]), rtol=1e-7)
 
 

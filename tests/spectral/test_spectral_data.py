@@ -222,3 +222,12 @@ def test_residuals_are_those_of_the_samples_that_were_fitted():
     changed *= 2
     with pytest.raises(ValueError, match="changed after fit"):
         _ = model.residuals_
+
+
+def test_the_page_runs():
+    import re
+    from pathlib import Path
+
+    page = Path(__file__).parents[2] / "docs" / "trajectories.md"
+    (block,) = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    exec(compile(block, str(page), "exec"), {})
