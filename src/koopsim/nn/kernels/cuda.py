@@ -17,7 +17,7 @@ from torch import Tensor
 from koopsim.datasets.cache import data_folder
 from koopsim.errors import KoopsimError
 
-MAX_SHARED, NON_PORTABLE_CLUSTERS = 8, 13  # CUfunction_attribute
+MAX_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,6 @@ def kernel(source: Path, name: str, defines: tuple[tuple[str, int], ...], shared
     _check(driver.cuModuleLoadData(ctypes.byref(module), code), name)
     _check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
     _check(driver.cuFuncSetAttribute(function, MAX_SHARED, shared), name)
-    _check(driver.cuFuncSetAttribute(function, NON_PORTABLE_CLUSTERS, 1), name)
     return Kernel(function, name)
 
 
