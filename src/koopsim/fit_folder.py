@@ -30,14 +30,14 @@ CHECKPOINT = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True)
-class Kept:
+class Keeping:
     """How a fit is kept: in half precision or not, over an older one or not."""
 
     half: bool = False
     overwrite: bool = False
 
 
-def fit_file(path: Path, folder: Path, settings: FitSettings, session: Session, kept: Kept = Kept()) -> dict[str, Any]:  # noqa: B008
+def fit_file(path: Path, folder: Path, settings: FitSettings, session: Session, kept: Keeping = Keeping()) -> dict[str, Any]:  # noqa: B008
     """Fit the picture in a file and leave all that came of it in `folder`; the result."""
     with folders.held(folder):
         if (folder / "result.json").exists() and not kept.overwrite:

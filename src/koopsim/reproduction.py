@@ -183,11 +183,11 @@ def reproduce(
     if missing:
         raise KoopsimError(f"These data sets are not here: fetch them with 'koopsim data get {' '.join(missing)}'.")
     work(jobs, session, Progress if progress else shown_nowhere, lambda text: None)
-    reported, files = draw(wanted, jobs)
+    reported, files = draw_report(wanted, jobs)
     return [*(reported[1].files if reported else []), *files]
 
 
-def draw(wanted: Wanted, jobs: Sequence[Job]) -> tuple[tuple[Findings, Report] | None, list[Path]]:
+def draw_report(wanted: Wanted, jobs: Sequence[Job]) -> tuple[tuple[Findings, Report] | None, list[Path]]:
     """The report of all runs, where there are any, and the files of figures that need none."""
     folder, reported = wanted.out / "report", None
     with folders.held(folder):

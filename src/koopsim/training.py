@@ -30,7 +30,7 @@ from koopsim.engine.checkpoint import (
     write_checkpoint,
 )
 from koopsim.engine.drive import Course, Steps, drive, pick_device
-from koopsim.engine.memory import cut, groups
+from koopsim.engine.memory import cut, fitting_groups
 from koopsim.engine.slots import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
@@ -134,7 +134,7 @@ class Training(Course):
         self.run, self.directory, self.session, self.task = run, directory, session, task
         self.device = session.device
         count, each = len(task.names), task.bytes_of(run)
-        self.groups = [range(count)] if each is None else groups(count, each, self.device, task.at_once)
+        self.groups = [range(count)] if each is None else fitting_groups(count, each, self.device, task.at_once)
         self.done: list[State] = []
         self.slots: Stacked | None = None
         self.waiting: State = {}  # of a group that was interrupted

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from koopsim.errors import KoopsimError
 from koopsim.presets import PRESETS, run_of
-from koopsim.searching.space import base_of, resolved, space_of, trial_run, with_values
+from koopsim.searching.space import base_of, path_of, space_of, trial_run, with_values
 from koopsim.searching.space_text import (
     overridden,
     parameter_text,
@@ -127,12 +127,12 @@ def test_what_people_write(text, parameter):
 
 
 def test_the_last_word_of_a_path_is_enough():
-    assert resolved(TWO, "learning_rate") == "recipe.learning_rate"
-    assert resolved(TWO, "bandwidth") == BANDWIDTH
+    assert path_of(TWO, "learning_rate") == "recipe.learning_rate"
+    assert path_of(TWO, "bandwidth") == BANDWIDTH
     with pytest.raises(KoopsimError, match=r"Did you mean 'recipe\.learning_rate'"):
-        resolved(TWO, "recipe.lerning_rate")
+        path_of(TWO, "recipe.lerning_rate")
     with pytest.raises(KoopsimError, match=r"'kernel' could be model.lift.kernel or model.fourier.kernel"):
-        resolved(TWO, "kernel")
+        path_of(TWO, "kernel")
 
 
 def test_values_are_placed_and_checked():

@@ -93,11 +93,11 @@ def test_a_trial_that_diverges_spoils_nobody():
 def test_a_stack_is_no_larger_than_memory(monkeypatch):
     (run, *_), task = runs_of("image/sim-rff")
     each = task.bytes_of(run) * len(task.names)
-    monkeypatch.setattr(memory, "free_memory", lambda device: 10**11)
+    monkeypatch.setattr(memory, "device_memory", lambda device: 10**11)
     many = fitting(each, CPU)
-    monkeypatch.setattr(memory, "free_memory", lambda device: 10**10)
+    monkeypatch.setattr(memory, "device_memory", lambda device: 10**10)
     assert 1 < fitting(each, CPU) < many
-    monkeypatch.setattr(memory, "free_memory", lambda device: 10)
+    monkeypatch.setattr(memory, "device_memory", lambda device: 10)
     assert fitting(each, CPU) == 1
 
 

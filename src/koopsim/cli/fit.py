@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
     if not arguments.pictures:
         raise KoopsimError("Name at least one picture: koopsim fit photo.jpg.")
     from koopsim.engine.drive import Stopped, pick_device
-    from koopsim.fit_folder import Kept, fit_file
+    from koopsim.fit_folder import Keeping, fit_file
     from koopsim.fitting import FitSettings
     from koopsim.pictures import read_picture
     from koopsim.progress import Progress
@@ -77,7 +77,7 @@ def main(argv: list[str]) -> int:
         try:
             with Progress(path.name) as progress:
                 session = Session(device, listen=progress)
-                results.append(fit_file(path, folder, settings, session, Kept(arguments.float16, arguments.overwrite)))
+                results.append(fit_file(path, folder, settings, session, Keeping(arguments.float16, arguments.overwrite)))
         except Stopped:
             print("koopsim: stopped and saved. Give the same command again to go on.", file=sys.stderr)
             return 130

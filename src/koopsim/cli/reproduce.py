@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
         raise KoopsimError("Name a table or figure: koopsim reproduce table1, or all. --scale smoke ends in minutes.")
     from koopsim.engine.drive import Stopped, pick_device
     from koopsim.progress import Progress
-    from koopsim.reproduction import Wanted, draw, missing_data, plan, searched, work
+    from koopsim.reproduction import Wanted, draw_report, missing_data, plan, searched, work
     from koopsim.searching.carrying_out import How
     from koopsim.training import Session
 
@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
     except Stopped:
         print("koopsim: stopped and saved. Give the same command again to go on.", file=sys.stderr)
         return 130
-    reported, files = draw(wanted, jobs)
+    reported, files = draw_report(wanted, jobs)
     if arguments.json:
         return _say_json(jobs, files)
     if reported:

@@ -3,7 +3,7 @@
 import torch
 
 
-def groups(count: int, bytes_each: int, device: torch.device, at_once: int | None = None) -> list[range]:
+def fitting_groups(count: int, bytes_each: int, device: torch.device, at_once: int | None = None) -> list[range]:
     """0..count-1 cut into runs of equal length, as long as memory allows, or at most `at_once`."""
     number = -(-count // (at_once or fitting(bytes_each, device)))
     return cut(count, number)
@@ -16,10 +16,10 @@ def cut(count: int, number: int) -> list[range]:
 
 def fitting(bytes_each: int, device: torch.device) -> int:
     """How many of this size fit into the device's memory, at least one."""
-    return max(1, int(0.8 * free_memory(device)) // max(bytes_each, 1))
+    return max(1, int(0.8 * device_memory(device)) // max(bytes_each, 1))
 
 
-def free_memory(device: torch.device) -> int:
+def device_memory(device: torch.device) -> int:
     """Bytes that can still be had on a device; on a CPU half of what the system calls available."""
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

@@ -18,7 +18,7 @@ from koopsim.engine.members import Members
 from koopsim.schedule import BETA2
 
 
-def fused(members: Members) -> bool:
+def uses_kernels(members: Members) -> bool:
     """Whether the Triton kernels can take the place of the tensor operations."""
     return members.flat.is_cuda and members.flat.dtype == torch.float32 and find_spec("triton") is not None
 
@@ -27,7 +27,7 @@ def fused(members: Members) -> bool:
 def update(members: Members, g: Tensor, losses: Tensor) -> None:
     """One step of each member that goes on, by its gradient, a row of g (P, n), which is used up."""
     average_statistics(members)
-    if fused(members):
+    if uses_kernels(members):
         from koopsim.nn.kernels.adam import advance
 
         return advance(members, g, losses, BETA2)

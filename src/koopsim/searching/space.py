@@ -39,7 +39,7 @@ def with_values(run: Run, values: dict[str, Any]) -> Run:
     """The run with the entries at these paths replaced; a wrong type or an impossible value is refused by name."""
     data = to_dict(run)
     for path, value in values.items():
-        *folders, leaf = resolved(run, path).split(".")
+        *folders, leaf = path_of(run, path).split(".")
         place = data
         for folder in folders:
             place = place[folder]
@@ -47,7 +47,7 @@ def with_values(run: Run, values: dict[str, Any]) -> Run:
     return from_dict(Run, data, "run")
 
 
-def resolved(run: Run, name: str) -> str:
+def path_of(run: Run, name: str) -> str:
     """The whole path of a parameter; its last word is enough where only one path ends in it."""
     paths = list(_leaves(to_dict(run)))
     if name in paths:

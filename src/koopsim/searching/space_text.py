@@ -22,7 +22,7 @@ from koopsim.config import Run
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.json import parse_json
 from koopsim.files.opened import MEBI, read_bytes
-from koopsim.searching.space import resolved, with_values
+from koopsim.searching.space import path_of, with_values
 from koopsim.spaces import Choice, Listed, LogUniform, Median, Parameter, SearchSpace, Uniform
 
 SETTINGS = {"trials": int, "max_t": int, "grace": int, "reduction": float, "metric": str, "mode": str}
@@ -94,7 +94,7 @@ def overridden(space: SearchSpace, run: Run, given: dict[str, Any], where: str) 
         raise KoopsimError(f"parameters in {where} is {chosen!r}; expected names with their values.")
     parameters = dict(space.parameters)
     for name, value in chosen.items():
-        path = resolved(run, name)
+        path = path_of(run, name)
         parameters[path] = parse_parameter(path, value)
         _try(run, path, parameters[path])
     return replace(space, parameters=parameters, **settings)

@@ -82,7 +82,7 @@ recipe = replace(run.recipe, batch_size=10, epochs=2, clip_norm=0.5, average=0.8
 run = replace(run, task=CopyMemoryConfig(horizon=5, train=23, valid=2, test=3), recipe=recipe)
 states = []
 for fused in (True, False):
-    updating.fused = lambda members, fused=fused: fused
+    updating.uses_kernels = lambda members, fused=fused: fused
     slots = Stacked([run], build_task(run.task, device), device, 2, capture=False)
     for epoch in range(2):
         slots.begin_epoch()
