@@ -37,7 +37,12 @@ class Keeping:
     overwrite: bool = False
 
 
-def fit_file(path: Path, folder: Path, settings: FitSettings, session: Session, kept: Keeping = Keeping()) -> dict[str, Any]:  # noqa: B008
+PLAINLY = Keeping()
+
+
+def fit_file(
+    path: Path, folder: Path, settings: FitSettings, session: Session, kept: Keeping = PLAINLY
+) -> dict[str, Any]:
     """Fit the picture in a file and leave all that came of it in `folder`; the result."""
     with folders.held(folder):
         if (folder / "result.json").exists() and not kept.overwrite:

@@ -76,8 +76,8 @@ def main(argv: list[str]) -> int:
     for path, folder in zip(arguments.pictures, wanted, strict=True):
         try:
             with Progress(path.name) as progress:
-                session = Session(device, listen=progress)
-                results.append(fit_file(path, folder, settings, session, Keeping(arguments.float16, arguments.overwrite)))
+                session, kept = Session(device, listen=progress), Keeping(arguments.float16, arguments.overwrite)
+                results.append(fit_file(path, folder, settings, session, kept))
         except Stopped:
             print("koopsim: stopped and saved. Give the same command again to go on.", file=sys.stderr)
             return 130
