@@ -229,6 +229,18 @@ def test_an_npz_that_unpacks_to_more_than_there_is(tmp_path, monkeypatch):
         read_npz(tmp_path / "zeros.npz")
 
 
+def test_npy_with_a_header_that_is_no_header(tmp_path):
+    """NumPy's own parser raises half a dozen kinds of errors here; ours is one, or the array after all."""
+    whole, refused = claiming(3) + bytes(24), 0
+    for at in range(10, 100):
+        (tmp_path / "a.npy").write_bytes(whole[:at] + b"\n(" + whole[at + 2 :])
+        try:
+            assert read_npy(tmp_path / "a.npy").shape == (3,)
+        except KoopsimError as error:
+            refused += "a.npy" in str(error)
+    assert refused > 40
+
+
 def test_npy_that_claims_more_than_it_holds(tmp_path):
     (tmp_path / "a.npy").write_bytes(claiming(10**12) + bytes(80))
     with pytest.raises(KoopsimError, match="claims 1,000,000,000,000 entries and holds"):

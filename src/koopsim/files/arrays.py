@@ -68,11 +68,14 @@ def _check_member(member: zipfile.ZipInfo) -> None:
 
 def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
     """One array out of `size` bytes."""
-    version = np.lib.format.read_magic(file)
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    if version not in readers:
-        raise ValueError(f"its format has version {version}, which is not known")
-    shape, fortran, dtype = readers[version](file, max_header_size=10_000)
+    try:
+        version = np.lib.format.read_magic(file)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"its format has version {version}, which is not known")
+        shape, fortran, dtype = readers[version](file, max_header_size=10_000)
+    except Exception as error:  # NumPy reads the header as Python text, and raises whatever that can
+        raise ValueError(f"its header cannot be read ({_first(error)})") from error
     if dtype.kind not in KINDS or dtype.fields is not None:
         raise ValueError(f"{where} holds {dtype}; expected numbers or text, and never objects")
     if len(shape) > 32 or any(n < 0 for n in shape):
