@@ -16,6 +16,7 @@ import time
 import warnings
 from collections.abc import Callable
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -123,6 +124,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, help="keep the figures in this file")
     options = parser.parse_args()
+    missing = [peer for peer in PEERS if find_spec(peer) is None]
+    if missing:
+        print(f"spectral_edmd.py compares with {', '.join(PEERS)}; not installed: {', '.join(missing)}.")
+        return
     warnings.simplefilter("ignore")
     rows, began = [], time.perf_counter()
     cases: dict[str, tuple[Callable[..., Contenders], tuple[Any, ...], float]] = {
