@@ -14,7 +14,7 @@ print([name for name in {compiler!r} if name in sys.modules], file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("preset", ["image/sim-rff", "digits/sim-single"])
+@pytest.mark.parametrize("preset", ["image/sim-rff", pytest.param("digits/sim-single", marks=pytest.mark.slow)])
 def test_training_does_not_import_the_compiler(preset, tmp_path):
     script = SCRIPT.format(preset=preset, compiler=COMPILER)
     done = subprocess.run([sys.executable, "-c", script, str(tmp_path / "run")], capture_output=True, text=True)

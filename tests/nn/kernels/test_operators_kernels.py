@@ -79,6 +79,10 @@ except KoopsimError as error:
 """
 
 
-@pytest.mark.parametrize("script", [SMALL, STACK, COMPILED], ids=["small", "stack", "compiled"])
+@pytest.mark.parametrize(
+    "script",
+    [SMALL, pytest.param(STACK, marks=pytest.mark.slow), pytest.param(COMPILED, marks=pytest.mark.slow)],
+    ids=["small", "stack", "compiled"],
+)
 def test_operators_take_any_layout_and_keep_their_rules(script, in_triton):
     in_triton(PREPARE + script)
