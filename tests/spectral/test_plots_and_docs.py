@@ -12,7 +12,7 @@ from koopsim.spectral import EDMD, Monomials, analyze
 from koopsim.spectral.plots import groups
 
 mpl.use("Agg")
-PAGE = Path(__file__).parents[2] / "docs" / "spectra.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +53,13 @@ def test_edmd_summary(tmp_path):
     model.plot_summary().savefig(tmp_path / "bare.png")
 
 
-def test_the_page_runs():
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    exec(compile(block, str(PAGE), "exec"), {})
+@pytest.mark.parametrize("name", ["spectra-matrices.md", "spectra-data.md"])
+def test_the_pages_run(name):
+    page = DOCS / name
+    found = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    assert found
+    for block in found:
+        exec(compile(block, str(page), "exec"), {})
 
 
 def test_no_torch_and_no_matplotlib_on_import():
