@@ -71,7 +71,7 @@ def balanced(A: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """(D^-1 A D, the diagonal of D), powers of two; D is all ones where that gains nothing."""
     n = A.shape[0]
     size = np.abs(A)
-    floor = ONE_WAY * max(float(np.diagonal(size).max()), np.finfo(float).tiny)
+    floor = ONE_WAY * max(float(np.diagonal(size).max()), 1e-250)
     size = size.copy()
     np.fill_diagonal(size, 0.0)
     exponent = np.zeros(n, dtype=int)
