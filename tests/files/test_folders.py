@@ -105,6 +105,18 @@ def test_nothing_is_left_where_nothing_was_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("files", [[{}], [["x"]], [3, None], ["a\0b"], "x", {"a": 1}, ["../other"], None])
+def test_a_marker_that_somebody_edited(files, tmp_path):
+    taken(tmp_path / "d")
+    (tmp_path / "other").write_text("mine")
+    (tmp_path / "d" / folders.MARKER).write_text(json.dumps({"koopsim": 1, "files": files}))
+    with folders.held(tmp_path / "d") as folder:
+        assert "../other" not in folders.our_names(folder)
+    with pytest.raises(KoopsimError, match="did not write it"):
+        taken(tmp_path / "d")
+    assert (tmp_path / "other").read_text() == "mine"
+
+
 def test_what_was_to_be_replaced_is_not_taken_for_the_new(tmp_path):
     taken(tmp_path)
     killed = "import os, sys; from pathlib import Path; from koopsim.files import folders as f; d = Path(sys.argv[1])\n"

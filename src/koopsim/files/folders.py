@@ -71,10 +71,16 @@ def marker(folder: Path) -> dict[str, Any] | None:
 
 def our_names(folder: Path) -> set[str]:
     """The names in `folder` that are ours."""
+    listed = listed_names(folder)
+    return {name for known in _legacy for name in known(folder)} if listed is None else listed
+
+
+def listed_names(folder: Path) -> set[str] | None:
+    """The names that the marker lists, but for what somebody wrote into it that can be none; None without a list."""
     listed = (marker(folder) or {}).get("files")
     if not isinstance(listed, list):
-        return {name for known in _legacy for name in known(folder)}
-    return {name for name in listed if isinstance(name, str)}
+        return None
+    return {name for name in listed if isinstance(name, str) and name.isprintable() and "/" not in name}
 
 
 def is_ours(folder: Path) -> bool:
@@ -229,8 +235,7 @@ def _locked_marker(folder: Path) -> int:
 def _let_go(folder: Path, handle: int, made: list[Path]) -> None:
     """A marker that names nothing that is there goes, and so does a folder that was made for nothing."""
     with contextlib.suppress(OSError):
-        listed = (marker(folder) or {}).get("files", [])
-        if not any(os.path.lexists(folder / name) for name in listed):
+        if not any(os.path.lexists(folder / name) for name in listed_names(folder) or ()):
             (folder / MARKER).unlink()
             for path in made:
                 path.rmdir()
