@@ -1,6 +1,6 @@
 """How often is the verdict right? Matrices, matrices with a declared noise, and EDMD on data, each many thousand times.
 
-    python benchmarks/spectral_verdicts.py [--cases 10000] [--seed 31415] [--minutes 40] [--out FILE]
+    python benchmarks/spectral_verdicts.py [--cases 10000] [--seed 27182] [--minutes 40] [--out FILE]
 
 The cases, and what makes one decidable, are those of tests/spectral: `matrix_cases.py`, `data_cases.py`. Each answer is
 counted as right, undecided or wrong; once as it is, once `strict` (what was not certain counts as undecided). Certain
@@ -109,7 +109,7 @@ def study(answers: Iterator[tuple[int, str, bool, str, bool, set[str]]], until: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=10000, help="of each study")
-    parser.add_argument("--seed", type=int, default=31415)
+    parser.add_argument("--seed", type=int, default=27182)
     parser.add_argument("--minutes", type=float, default=40.0, help="after which each study still running stops")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", choices=sorted(STUDIES), default=None)

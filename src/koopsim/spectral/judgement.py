@@ -205,14 +205,15 @@ def decide(e: Exponentials) -> tuple[Case, list[str]]:
     """The case of a sum of exponentials whose growth rates have errors."""
     low, high = e.growth - WIDE * e.error, e.growth + WIDE * e.error
     major = e.amplitude >= MINOR * e.amplitude.max()
-    on = (low <= 0) & (high >= 0)
+    out = (low > 0) & (major | (low * e.length > STEADY))  # growth of a minor term must be seen, too
+    on = (high >= 0) & ~out
     steady = np.maximum(np.abs(low), np.abs(high)) * e.length <= STEADY
     lines = [
         f"{'A pair' if p else 'A term'} with log |lambda| = {g:.3g}, between {a:.3g} and {b:.3g}"
         + (f", {w / (2 * np.pi):.4g} turns a step" if p else "") + "."
         for g, a, b, w, p in zip(e.growth, low, high, e.angle, e.paired, strict=True)
     ]  # fmt: skip
-    if np.any(low > 0):
+    if np.any(out):
         return "divergent", lines
     if np.any(on & ~e.paired & ~e.flipped):
         return "undecided", [
@@ -235,7 +236,7 @@ def decide(e: Exponentials) -> tuple[Case, list[str]]:
 def _spoken(case: Case, e: Exponentials, why: list[str], fitted: Verdict) -> Verdict:
     """The verdict on the matrix of the fitted terms: the constant first, then a block for each."""
     blocks = [np.ones((1, 1))]
-    on = (e.growth - WIDE * e.error <= 0) & (e.growth + WIDE * e.error >= 0)
+    on = e.growth + WIDE * e.error >= 0
     for g, angle, pair, flip, circle in zip(e.growth, e.angle, e.paired, e.flipped, on, strict=True):
         r = 1.0 if circle and case == "invariant-set" else np.exp(g)
         c, s = r * np.cos(angle), r * np.sin(angle)
