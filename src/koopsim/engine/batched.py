@@ -5,7 +5,7 @@
 vmap comes to the same products in a thousand small operations, and with ten channels a step then costs more in
 overhead than in arithmetic. Here time is the last axis, so that the short axis of a product is never the vectorised
 one, a convolution is one copy and one product, and its gradient is written by hand. The readable twin is the model
-itself under vmap (train/population.py); tests/search/test_batched.py holds the two together.
+itself under vmap (gradients.py); tests/engine/test_batched.py holds the two together.
 """
 
 from __future__ import annotations
