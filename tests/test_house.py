@@ -64,6 +64,12 @@ def test_help_answers_at_once():
     assert min(times) < 0.5
 
 
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by their bare name: the second would be taken for the first."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_public_names():
     import koopsim
 

@@ -83,7 +83,7 @@ def test_more_batch_axes_and_bytes_are_taken_as_the_model_takes_them(name):
 def test_a_fused_vgg_is_convolutions_relus_and_poolings():
     fused = stirred(koopsim.build("digits/sim-single")).fuse()
     kinds = [type(layer) for layer in fused.modules() if not list(layer.children())]
-    stage = [nn.Conv2d, nn.ReLU, nn.Conv2d, nn.ReLU, nn.MaxPool2d]
+    stage = [nn.Conv2d, nn.ReLU, nn.Conv2d, nn.MaxPool2d, nn.ReLU]  # fewer numbers to be rectified
     assert kinds == [*stage, *stage, nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
 
 

@@ -101,7 +101,7 @@ def test_it_says_what_it_wrote(folder, capsys):
     assert f"3 runs, 1 search, on one page: {folder / 'out' / 'index.html'}" in said.out
     assert "table1.md/csv/tex" in said.out
     assert "figure3.png/svg" in said.out
-    assert f"skipped {folder / 'bad.json'}: Expecting" in said.err
+    assert f"skipped {folder / 'bad.json'}: cannot be read: Expecting" in said.err
 
 
 def test_nothing_to_report_is_an_error(tmp_path, capsys):
