@@ -311,7 +311,8 @@ def _deeptime(X: np.ndarray, Y: np.ndarray, degree: int) -> None:
     from deeptime.basis import Monomials  # pyright: ignore
     from deeptime.decomposition import EDMD  # pyright: ignore
 
-    _ = EDMD(Monomials(degree, X.shape[1])).fit((X, Y)).fetch_model().eigenvalues
+    model = EDMD(Monomials(degree, X.shape[1])).fit((X, Y)).fetch_model()
+    _ = model.eigenvalues  # pyright: ignore
 
 
 def _pydmd(P: np.ndarray, Q: np.ndarray) -> None:
