@@ -56,7 +56,7 @@ def test_a_lift_ends_in_the_features_that_were_asked_for(name):
 
 @pytest.mark.parametrize("name", [entry.name for entry in datasets.inventory() if entry.present])
 def test_a_data_set_is_as_large_as_it_says(name):
-    kind, images = DATASETS[name], datasets.load(name)
+    kind, images = DATASETS[name], datasets.load_images(name)
     assert images.shape == kind.shape
     assert {"train": len(images.train[1]), "test": len(images.test[1])} == kind.counts
     assert kind.label

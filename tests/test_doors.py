@@ -53,7 +53,7 @@ def runs(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def told(installed, runs) -> dict[str, dict]:
     """Every verb on what the package brings, by a word for each."""
-    images = datasets.load("digits")
+    images = datasets.load_images("digits")
     Image.fromarray(images.train[0][images.train[1] == 7][0, 0]).save(runs / "seven.png")
     smoke = ["--scale", "smoke"]
     commands = {

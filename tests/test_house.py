@@ -70,6 +70,28 @@ def test_no_two_test_files_have_one_name():
     assert sorted(names) == sorted(set(names))
 
 
+A_VERB_EACH = {"main", "Arguments"}  # every file of cli/ has both: what it is asked, and how it is called
+
+
+def defined() -> dict[str, set[str]]:
+    """{public name: the modules that define it}; a kernel has the name of the twin it stands in for."""
+    homes: dict[str, set[str]] = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(path.relative_to(SOURCE).as_posix())
+    return homes
+
+
+def test_a_public_name_has_one_home():
+    for name, homes in defined().items():
+        if name in A_VERB_EACH:
+            assert {home.split("/")[0] for home in homes} == {"cli"}, f"{name} is also in {homes}"
+            continue
+        readable = {home for home in homes if "/kernels/" not in home}
+        assert max(len(readable), len(homes) - 1) < 2, f"{name} stands in {sorted(homes)}: rename, share or hide one"
+
+
 def test_public_names():
     import koopsim
 

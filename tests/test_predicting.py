@@ -86,13 +86,13 @@ def test_it_says_what_evaluating_says(trained):
 
 def test_mean_and_deviation_are_those_of_the_training_images(trained):
     _, _, task, _ = trained
-    from koopsim.datasets import load
+    from koopsim.datasets import load_images
 
     takes = inputs_of(task)
-    x = load(str(trained[1])).train[0] / 255
+    x = load_images(str(trained[1])).train[0] / 255
     assert takes.mean == pytest.approx(x.mean((0, 2, 3)), rel=1e-6)
     assert takes.deviation == pytest.approx(x.std((0, 2, 3)), rel=1e-6)
-    assert ImageInputs.of(load(str(trained[1]))).scale == takes.scale
+    assert ImageInputs.of(load_images(str(trained[1]))).scale == takes.scale
 
 
 def test_the_verb_writes_csv_and_json(trained, tmp_path, capsys):

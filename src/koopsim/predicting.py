@@ -83,7 +83,7 @@ def predict(model: nn.Module, pictures: Pictures, inputs: ImageInputs | None = N
         raise KoopsimError(
             f"This {type(model).__name__} does not say how pictures become its inputs: it was not trained to name "
             "pictures, or before runs wrote that down. If it names pictures, say what it was trained on: --data, or "
-            "model.takes = ImageInputs.of(koopsim.datasets.load(...))."
+            "model.takes = ImageInputs.of(koopsim.datasets.load_images(...))."
         )
     names, given = _named(pictures)
     first = next(model.parameters())

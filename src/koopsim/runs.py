@@ -26,11 +26,10 @@ from typing import Any
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
-from koopsim.files.json import json_text, read_lines
-from koopsim.files.json import read_json as read_json_file
+from koopsim.files.json import json_text, read_json, read_lines
 from koopsim.files.writing import append_line, named, write_atomically, write_figure, write_json
 
-__all__ = ["RunDirectory", "environment", "named", "read_json", "write_atomically", "write_figure", "write_json"]
+__all__ = ["RunDirectory", "environment", "named", "read_run_json", "write_atomically", "write_figure", "write_json"]
 
 RUN_FILES = (
     "config.json", "data.json", "inputs.json", "env.json", "metrics.jsonl", "checkpoint.safetensors", "result.json",
@@ -88,7 +87,7 @@ class RunDirectory:
         """The preset's name and the configuration."""
         if not self.path.is_dir():
             raise KoopsimError(f"There is no folder {self.path}.")
-        config = read_json(self.config_file)
+        config = read_run_json(self.config_file)
         if not isinstance(config, dict) or not isinstance(config.get("name"), str) or "run" not in config:
             raise KoopsimError(f"{self.config_file} is not a run's configuration: it needs a name and a run.")
         name = config["name"]
@@ -119,7 +118,7 @@ class RunDirectory:
         """
         file = self.path / "data.json"
         if file.exists():
-            known = read_json(file)
+            known = read_run_json(file)
             if not isinstance(known, dict) or known.get("fingerprint") != fingerprint:
                 raise KoopsimError(
                     f"The data is not what {self.path} was trained on: pictures, labels or class names have changed "
@@ -129,17 +128,17 @@ class RunDirectory:
             write_json(file, {"fingerprint": fingerprint})
 
     def read_result(self) -> dict[str, Any]:
-        return read_json(self.result_file)
+        return read_run_json(self.result_file)
 
     def read_environment(self) -> dict[str, Any]:
-        return read_json(self.environment_file)
+        return read_run_json(self.environment_file)
 
 
 @folders.known_before_markers
 def _run_before_markers(folder: Path) -> tuple[str, ...]:
     """A folder with a run's config.json is a run directory, though it has no marker."""
     try:
-        found = read_json_file(folder / "config.json", 2**20)
+        found = read_json(folder / "config.json", 2**20)
     except (OSError, KoopsimError):
         return ()
     ours = isinstance(found, dict) and isinstance(found.get("run"), dict) and found["run"].get("kind") == "Run"
@@ -154,10 +153,10 @@ def _problem_of_line(line: dict[str, Any]) -> str | None:
     return f"its {wrong[0]} is {str(line[wrong[0]])[:40]!r}; expected a number" if wrong else None
 
 
-def read_json(path: Path) -> Any:
+def read_run_json(path: Path) -> Any:
     """The value in a JSON file of a run directory; a missing or broken one is an error of one line."""
     try:
-        return read_json_file(path)
+        return read_json(path)
     except FileNotFoundError:
         raise KoopsimError(f"{path.parent} is not a run directory: it has no {path.name}.") from None
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from koopsim.cli import main
-from koopsim.runs import read_json
+from koopsim.runs import read_run_json
 from koopsim.searching.results import read_trials
 
 TINY = [
@@ -94,11 +94,11 @@ def test_a_search_begun_again_trains_its_best_again_and_counts_its_own_epochs(tm
     words = "tune digits/sim-single --scale smoke --device cpu --trials 1 --search epochs=3 --out".split()
     words.append(str(tmp_path))
     assert main(words) == 0
-    first, file = read_json(tmp_path / "result.json"), tmp_path / "best" / "result.json"
+    first, file = read_run_json(tmp_path / "result.json"), tmp_path / "best" / "result.json"
     assert "best trial  epoch 3/3" in capsys.readouterr().err
     file.write_text(file.read_text().replace(str(first["test"]["accuracy"]), "0.123"))
     assert main([*words, "--overwrite"]) == 0
-    assert read_json(tmp_path / "result.json")["test"] == first["test"]
+    assert read_run_json(tmp_path / "result.json")["test"] == first["test"]
 
 
 def test_doubts_are_kept_and_printed(tmp_path, capsys, monkeypatch):
@@ -106,7 +106,7 @@ def test_doubts_are_kept_and_printed(tmp_path, capsys, monkeypatch):
     words = "tune digits/sim-single --scale smoke --device cpu --trials 1 --retrain 0 --out".split()
     assert main([*words, str(tmp_path)]) == 0
     assert "note: Look again." in capsys.readouterr().out
-    assert read_json(tmp_path / "result.json")["doubts"] == ["Look again."]
+    assert read_run_json(tmp_path / "result.json")["doubts"] == ["Look again."]
 
 
 def test_a_finished_search_is_not_run_again(finished, capsys):

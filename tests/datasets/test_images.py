@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koopsim.datasets import Images, load
+from koopsim.datasets import Images, load_images
 from koopsim.datasets.images import stratified_split
 from koopsim.datasets.reading import fingerprint
 from koopsim.errors import KoopsimError
@@ -53,7 +53,7 @@ def test_a_split_is_a_partition_in_shares(counts, share, seed):
 
 
 def test_digits():
-    images = load("digits")
+    images = load_images("digits")
     assert images.shape == (1, 8, 8)
     assert len(images.train[1]) == 1437
     assert len(images.test[1]) == 360
@@ -71,14 +71,14 @@ def test_digits():
 
 def test_digits_are_split_the_same_everywhere():
     """Figures in results/ were measured on this very split."""
-    assert fingerprint(load("digits").test[0])[:16] == "40a68871a5133e25"
+    assert fingerprint(load_images("digits").test[0])[:16] == "40a68871a5133e25"
 
 
 def test_an_unknown_name_says_what_is_known():
     with pytest.raises(KoopsimError, match=r"no dataset, folder or \.npz 'cifar'. Did you mean 'cifar10'\?"):
-        load("cifar")
+        load_images("cifar")
 
 
 def test_a_named_set_that_is_absent_says_how_to_get_it(tmp_path):
     with pytest.raises(KoopsimError, match=f"SVHN, cropped digits is not in {tmp_path}/svhn. .*koopsim data get svhn"):
-        load("svhn", tmp_path)
+        load_images("svhn", tmp_path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from koopsim.datasets import load
+from koopsim.datasets import load_images
 from koopsim.errors import KoopsimError
 
 
@@ -24,7 +24,7 @@ def fill(folder, classes=("cat", "dog"), count=5, **picture):
 
 def refused(path) -> str:
     with pytest.raises(KoopsimError) as error:
-        load(str(path))
+        load_images(str(path))
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -34,12 +34,12 @@ def refused(path) -> str:
 
 def test_a_folder_is_split_the_same_each_time(tmp_path):
     fill(tmp_path, ("dog", "cat", "ant"), 10)
-    images = load(str(tmp_path))
+    images = load_images(str(tmp_path))
     assert images.classes == ("ant", "cat", "dog")
     assert images.shape == (3, 4, 6)
     assert np.bincount(images.train[1]).tolist() == [8, 8, 8]
     assert np.bincount(images.test[1]).tolist() == [2, 2, 2]
-    again = load(str(tmp_path))
+    again = load_images(str(tmp_path))
     np.testing.assert_array_equal(images.test[0], again.test[0])
     everything = {x.tobytes(): int(y) for s in (images.train, images.test) for x, y in zip(*s, strict=True)}
     assert len(everything) == 30
@@ -51,7 +51,7 @@ def test_a_folder_is_split_the_same_each_time(tmp_path):
 def test_train_and_test_folders_are_kept_apart(tmp_path):
     fill(tmp_path / "train", count=4)
     fill(tmp_path / "test", count=3)
-    images = load(str(tmp_path))
+    images = load_images(str(tmp_path))
     assert images.train[1].tolist() == [0] * 4 + [1] * 4
     assert images.test[1].tolist() == [0] * 3 + [1] * 3
     expected = np.asarray(random_picture(102)).transpose(2, 0, 1)
@@ -59,14 +59,14 @@ def test_train_and_test_folders_are_kept_apart(tmp_path):
 
 
 def test_train_is_a_class_among_vehicles(tmp_path):
-    assert load(str(fill(tmp_path, ("bus", "train")))).classes == ("bus", "train")
+    assert load_images(str(fill(tmp_path, ("bus", "train")))).classes == ("bus", "train")
 
 
 def test_grey_pictures_have_one_channel(tmp_path):
     fill(tmp_path, mode="L")
-    assert load(str(tmp_path)).shape == (1, 4, 6)
+    assert load_images(str(tmp_path)).shape == (1, 4, 6)
     random_picture().save(tmp_path / "cat" / "colour.png")
-    assert load(str(tmp_path)).shape == (3, 4, 6)
+    assert load_images(str(tmp_path)).shape == (3, 4, 6)
 
 
 def every_pixel(tmp_path, picture, name="0.png", **options):
@@ -75,7 +75,7 @@ def every_pixel(tmp_path, picture, name="0.png", **options):
         for c in "ab":
             (tmp_path / split / c).mkdir(parents=True)
             picture.save(tmp_path / split / c / name, **options)
-    return load(str(tmp_path)).train[0][0]
+    return load_images(str(tmp_path)).train[0][0]
 
 
 def test_sixteen_bits_are_scaled_not_clipped(tmp_path):
@@ -126,7 +126,7 @@ def test_other_sizes_are_made_to_fit_and_told_of(tmp_path):
     big[:, 12:28] = 77  # the middle 12 x 8 is what covers 6 x 4
     Image.fromarray(big).save(tmp_path / "cat" / "big.png")
     with pytest.warns(UserWarning, match="1 of 11 pictures are not 6 x 4"):
-        images = load(str(tmp_path))
+        images = load_images(str(tmp_path))
     x = np.concatenate([images.train[0], images.test[0]])
     assert x.shape == (11, 3, 4, 6)
     assert any((picture[:, :, 2:-2] == 77).all() for picture in x)
@@ -138,7 +138,7 @@ def test_what_is_no_picture_is_left_alone(tmp_path):
     (tmp_path / "cat" / "notes.txt").write_text("hello")
     (tmp_path / "cat" / "._0.png").write_text("macOS leaves these")
     (tmp_path / ".git").mkdir()
-    assert len(load(str(tmp_path)).train[1]) == 8
+    assert len(load_images(str(tmp_path)).train[1]) == 8
 
 
 @pytest.mark.parametrize("damage", [lambda d: b"hello", lambda d: d[: len(d) // 2], lambda d: b"", lambda d: d[:30]])
@@ -192,7 +192,7 @@ def npz(tmp_path, **arrays):
     ids=["nhwc", "nchw", "nhw", "nhw1", "float64", "float32"],
 )
 def test_npz_in_every_layout(x, expected, tmp_path):
-    images = load(str(npz(tmp_path, x_train=x[:12], y_train=Y[:12], x_test=x[12:], y_test=Y[12:, None])))
+    images = load_images(str(npz(tmp_path, x_train=x[:12], y_train=Y[:12], x_test=x[12:], y_test=Y[12:, None])))
     np.testing.assert_array_equal(np.concatenate([images.train[0], images.test[0]]), expected)
     np.testing.assert_array_equal(np.concatenate([images.train[1], images.test[1]]), Y)
     assert images.classes == ("0", "1", "2", "3")
@@ -200,17 +200,17 @@ def test_npz_in_every_layout(x, expected, tmp_path):
 
 
 def test_npz_to_be_split(tmp_path):
-    images = load(str(npz(tmp_path, x=X, y=Y)))
+    images = load_images(str(npz(tmp_path, x=X, y=Y)))
     assert np.bincount(images.train[1]).tolist() == [4] * 4
     assert np.bincount(images.test[1]).tolist() == [1] * 4
 
 
 def test_npz_labels_by_value(tmp_path):
     names = np.array(["pear", "apple", "fig", "kiwi"])[Y]
-    images = load(str(npz(tmp_path, x_train=X, y_train=names, x_test=X, y_test=names)))
+    images = load_images(str(npz(tmp_path, x_train=X, y_train=names, x_test=X, y_test=names)))
     assert images.classes == ("apple", "fig", "kiwi", "pear")
     assert images.train[1][:4].tolist() == [3, 0, 1, 2]
-    images = load(str(npz(tmp_path, x_train=X, y_train=Y * 10 - 5, x_test=X, y_test=Y * 10 - 5)))
+    images = load_images(str(npz(tmp_path, x_train=X, y_train=Y * 10 - 5, x_test=X, y_test=Y * 10 - 5)))
     assert images.classes == ("-5", "5", "15", "25")
     np.testing.assert_array_equal(images.train[1], Y)
 
@@ -239,7 +239,7 @@ def test_npz_labels_by_value(tmp_path):
 def test_npz_that_cannot_be_used(arrays, why, tmp_path):
     path = npz(tmp_path, **arrays)
     with pytest.raises(KoopsimError, match=why) as error:
-        load(str(path))
+        load_images(str(path))
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
 

@@ -8,7 +8,7 @@ import pytest
 from made_runs import made
 
 from koopsim.cli import parse
-from koopsim.cli.train import Arguments, Options
+from koopsim.cli.train import Arguments, TrainOptions
 from koopsim.config import FourierConfig, to_dict
 from koopsim.presets import PRESETS, run_of
 from koopsim.report import collect
@@ -26,7 +26,7 @@ def parsed(line):
     scale = options.get("--scale", "paper")
     recipe = options.get("--recipe", "paper")
     base = run_of(f"{name}:{recipe}", scale)
-    return parse(Arguments, rest, f"train {name}", Arguments(base, Options(scale=scale, recipe=recipe))).run  # pyright: ignore
+    return parse(Arguments, rest, f"train {name}", Arguments(base, TrainOptions(scale=scale, recipe=recipe))).run  # pyright: ignore
 
 
 @pytest.mark.parametrize("name", NAMES)

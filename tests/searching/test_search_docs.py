@@ -27,9 +27,9 @@ def test_the_file_of_the_docs_is_a_search_space():
 
 
 def test_the_options_of_the_docs_exist():
-    from koopsim.cli.tune import Options
+    from koopsim.cli.tune import TuneOptions
 
-    known = {"--help"} | {f"--{name.replace('_', '-')}" for name in Options.__dataclass_fields__}
+    known = {"--help"} | {f"--{name.replace('_', '-')}" for name in TuneOptions.__dataclass_fields__}
     named = {
         o
         for line in TEXT.splitlines()

@@ -7,7 +7,7 @@ from koopsim import datasets
 from koopsim.config import ClassificationConfig, Recipe
 from koopsim.errors import KoopsimError
 from koopsim.tasks import Classification
-from koopsim.tasks.augment import cut_out, moved, numbers, turned
+from koopsim.tasks.augment import cut_out, draws_needed, moved, turned
 from koopsim.tasks.classification import channel_statistics
 
 
@@ -36,7 +36,7 @@ def test_the_sizes_of_the_paper(images, valid, monkeypatch):
         (one, np.zeros(1, int)),
         ("a", "b"),
     )
-    monkeypatch.setattr(datasets, "load", lambda name: fake)
+    monkeypatch.setattr(datasets, "load_images", lambda name: fake)
     assert Classification(ClassificationConfig("fake")).valid == valid
 
 
@@ -113,9 +113,8 @@ def test_turning_is_about_the_centre():
 
 
 def test_a_recipe_that_does_not_turn_draws_what_it_always_drew():
-    assert [numbers(r) for r in (Recipe(flip=True), Recipe(shift=1, cutout=2), Recipe(rotate=1), Recipe(zoom=0.1))] == [
-        5, 5, 7, 7,
-    ]  # fmt: skip
+    recipes = Recipe(flip=True), Recipe(shift=1, cutout=2), Recipe(rotate=1), Recipe(zoom=0.1)
+    assert [draws_needed(recipe) for recipe in recipes] == [5, 5, 7, 7]
 
 
 def test_zooming_grows_and_shrinks_by_the_same_factor():

@@ -24,7 +24,7 @@ from koopsim.pictures import PictureSet
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory
 from koopsim.tasks import build_task
-from koopsim.tasks.image_regression import ImageRegression, bytes_of, coordinates, psnr_of
+from koopsim.tasks.image_regression import ImageRegression, coordinates, network_bytes, psnr_of
 from koopsim.training import Session, load_run, train_run
 
 CPU = torch.device("cpu")
@@ -157,13 +157,13 @@ def test_no_gradient_is_too_small_for_fp16(monkeypatch, short_on_cpu):
 
 def test_memory_is_counted_where_it_goes():
     wide, narrow = (replace(MODELS["rff"], hidden=h) for h in (256, 32))
-    assert bytes_of(wide, 65_536) > 3 * bytes_of(narrow, 65_536)
-    assert bytes_of(wide, 65_536, "bf16") < 0.6 * bytes_of(wide, 65_536)
-    assert bytes_of(MODELS["two"], 65_536) > bytes_of(MODELS["rff"], 65_536)
+    assert network_bytes(wide, 65_536) > 3 * network_bytes(narrow, 65_536)
+    assert network_bytes(wide, 65_536, "bf16") < 0.6 * network_bytes(wide, 65_536)
+    assert network_bytes(MODELS["two"], 65_536) > network_bytes(MODELS["rff"], 65_536)
     run = Run(MODELS["rff"], small_task().config, Recipe(), train_on="train")
-    assert small_task().bytes_of(run) == bytes_of(run.model, 64)
+    assert small_task().bytes_of(run) == network_bytes(run.model, 64)
     with pytest.raises(KoopsimError, match="needs an MLP"):
-        bytes_of(SIMConfig(), 10)
+        network_bytes(SIMConfig(), 10)
 
 
 def small_run(name="image/sim-rff", average=0.0, **task):

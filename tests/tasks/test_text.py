@@ -10,7 +10,7 @@ from koopsim.errors import KoopsimError
 from koopsim.implicit import TransformerDEQ
 from koopsim.presets import PRESETS
 from koopsim.tasks.base import Answers
-from koopsim.tasks.text import Text, TextConfig, bytes_of
+from koopsim.tasks.text import Text, TextConfig, text_bytes
 
 
 def test_windows_lie_end_to_end_and_splits_in_the_order_of_the_text(tmp_path):
@@ -28,7 +28,7 @@ def test_windows_lie_end_to_end_and_splits_in_the_order_of_the_text(tmp_path):
 
 
 def test_the_reference_that_comes_with_python_is_english():
-    data = bytes_of("python")
+    data = text_bytes("python")
     assert len(data) > 200_000
     assert data.count(b" the ") > 2000
 

@@ -26,7 +26,7 @@ from koopsim.bridge.hidden import (
     check_inputs,
     hidden_map,
     in_float64,
-    iterate,
+    orbit_of,
     seen_inputs,
     starts_around,
 )
@@ -76,7 +76,7 @@ def closed_form(
     x = inputs.double() if inputs.is_floating_point() else inputs
     with torch.no_grad():
         f, begun = starts_around(deq, x, starts, spread, seed)
-        states = iterate(f, begun, steps)
+        states = orbit_of(f, begun, steps)
         seen = seen_inputs(deq, x).cpu().numpy()
     if not np.all(np.isfinite(states)):
         raise KoopsimError(f"The hidden iteration blew up within {steps} steps; there is no limit to project onto.")

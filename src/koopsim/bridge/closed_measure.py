@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from koopsim.bridge.hidden import Implicit, check_inputs, in_float64, iterate, seen_inputs, starts_around
+from koopsim.bridge.hidden import Implicit, check_inputs, in_float64, orbit_of, seen_inputs, starts_around
 from koopsim.bridge.measures import embed, embedding, long_run, rms
 from koopsim.errors import KoopsimError
 from koopsim.nn import SIM
@@ -78,7 +78,7 @@ def closed_measure(
     deq = in_float64(deq)
     x = inputs.double() if inputs.is_floating_point() else inputs
     with torch.no_grad():
-        states = iterate(*starts_around(deq, x, starts, 1.0, seed), burn + steps)[:, burn:]
+        states = orbit_of(*starts_around(deq, x, starts, 1.0, seed), burn + steps)[:, burn:]
         seen = np.repeat(seen_inputs(deq, x).cpu().numpy(), starts, axis=0)
     if not np.all(np.isfinite(states)):
         raise KoopsimError(f"The iteration blew up within {burn + steps} steps; it has no invariant measure.")

@@ -62,7 +62,7 @@ def starts_around(deq: Implicit, x: Tensor, starts: int, spread: float, seed: in
     return f, z + spread * size * noise
 
 
-def iterate(f: Map, z: Tensor, steps: int) -> NDArray[Any]:
+def orbit_of(f: Map, z: Tensor, steps: int) -> NDArray[Any]:
     """z_0, f(z_0), ...: (samples, steps + 1, state size). Once all samples are at rest the last state is repeated."""
     states = np.empty((len(z), steps + 1, z[0].numel()))
     states[:, 0] = z.flatten(1).double().cpu().numpy()
@@ -76,7 +76,7 @@ def iterate(f: Map, z: Tensor, steps: int) -> NDArray[Any]:
     return states
 
 
-def solve(deq: Solvable, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
+def equilibrium_of(deq: Solvable, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
     """The fixed point by the model's own solver, from z_0 or from where it is told to start."""
     if isinstance(deq, TransformerDEQ | MonDEQ):
         return deq.solve(x, z0)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from koopsim.bridge.closed_measure import ClosedMeasure
 from koopsim.bridge.distill import DistillReport
-from koopsim.bridge.hidden import Implicit, hidden_map, in_float64, iterate
+from koopsim.bridge.hidden import Implicit, hidden_map, in_float64, orbit_of
 from koopsim.bridge.measures import embedding, late_states, reader
 from koopsim.bridge.settling import settling
 from koopsim.nn import SIM
@@ -28,7 +28,7 @@ def plot_distilled(
     from matplotlib.figure import Figure
 
     exact = in_float64(deq)
-    runs = torch.as_tensor(iterate(*hidden_map(exact, x.double()), 1600)[:, 400:])
+    runs = torch.as_tensor(orbit_of(*hidden_map(exact, x.double()), 1600)[:, 400:])
     points = settling(deq, x, starts=1, tried=1).equilibria.flatten(1)
     state = sim.state(x.to(next(sim.parameters()))).double().flatten(1)
     figure = Figure(figsize=(10, 4), layout="constrained")

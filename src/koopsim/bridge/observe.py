@@ -32,11 +32,11 @@ from koopsim.bridge.hidden import (
     Implicit,
     Progress,
     check_inputs,
+    equilibrium_of,
     hidden_map,
     in_float64,
-    iterate,
+    orbit_of,
     seen_inputs,
-    solve,
     starts_around,
 )
 from koopsim.bridge.principal import principal
@@ -144,14 +144,14 @@ def observe(
         few, z0 = x[rows], begun.unflatten(0, (len(x), starts))[rows].flatten(0, 1)
         with torch.no_grad():
             f, _ = hidden_map(deq, few.repeat_interleave(starts, dim=0))
-            states[rows] = iterate(f, z0, steps).reshape(len(few), starts, steps + 1, -1)
+            states[rows] = orbit_of(f, z0, steps).reshape(len(few), starts, steps + 1, -1)
             info = picard(f, z0, max_steps=PATIENCE, tol=TOLERANCE)[1]
             plain.append(Info(*(t.view(len(few), starts) for t in _parts(info))))
             if isinstance(deq, DEQ | TransformerDEQ | MonDEQ):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", UnconvergedWarning)  # it is in the report
-                    solver.append(solve(deq, few)[1].forward)
-        judged += [judge(z, dims, delays) for z in states[rows]]
+                    solver.append(equilibrium_of(deq, few)[1].forward)
+        judged += [judge_states(z, dims, delays) for z in states[rows]]
         if progress is not None:
             progress(len(judged), len(x))
     cases, verdicts = zip(*judged, strict=True)
@@ -166,7 +166,7 @@ def _joined(infos: list[Info]) -> Info:
     return Info(*(torch.cat(column) for column in zip(*(_parts(info) for info in infos), strict=True)))
 
 
-def judge(states: Array, dims: int = 8, delays: int = 4) -> tuple[str, Verdict]:
+def judge_states(states: Array, dims: int = 8, delays: int = 4) -> tuple[str, Verdict]:
     """(case of the state, verdict on the increments) from the trajectories (starts, steps + 1, D) of one input.
 
     Windows that skip more or less of the transient, more or fewer directions, with and without delays, are

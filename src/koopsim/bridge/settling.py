@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from koopsim.bridge.hidden import Implicit, Solvable, check_inputs, hidden_map, in_float64, solve
+from koopsim.bridge.hidden import Implicit, Solvable, check_inputs, equilibrium_of, hidden_map, in_float64
 from koopsim.implicit import MonDEQ, UnconvergedWarning
 from koopsim.implicit.solvers import Map
 
@@ -82,7 +82,7 @@ def settling(
             cases[row] = case
     if not isinstance(deq, Solvable):
         z, converged = ends, rest
-        radii = torch.where(rest, spectral_radius(hidden_map(exact, x)[0], z), torch.nan)
+        radii = torch.where(rest, radius_by_differences(hidden_map(exact, x)[0], z), torch.nan)
     attracts = ~looked | (radii < 1) & (_distance(reached, z) <= NEAR) | rest & (_distance(ends, z) <= SAME)
     attracts |= torch.full_like(attracts, single)
     late = converged & attracts & torch.tensor([c == "undecided" for c in cases], device=z.device)
@@ -103,12 +103,12 @@ def _solutions(deq: Implicit, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnconvergedWarning)  # counted in what is returned
         for some in inputs.split(64):
-            found, info = solve(deq, some)
+            found, info = equilibrium_of(deq, some)
             parts.append(found.detach())
             ok.append(info.converged)
     z, converged = torch.cat(parts), torch.cat(ok)
     none = torch.zeros(len(z), dtype=torch.float64, device=z.device)
-    radii = none if isinstance(deq, MonDEQ) else spectral_radius(f, z)
+    radii = none if isinstance(deq, MonDEQ) else radius_by_differences(f, z)
     return z.double(), converged, torch.where(converged, radii, torch.nan)
 
 
@@ -154,7 +154,7 @@ def _case(residual: float, move: float, later_move: float, size: float, later_si
     return "undecided" if later_move * FALLING < move else "invariant-set"
 
 
-def spectral_radius(f: Map, z: Tensor, steps: int = POWER_STEPS) -> Tensor:
+def radius_by_differences(f: Map, z: Tensor, steps: int = POWER_STEPS) -> Tensor:
     """rho(df/dz) at each z, by power iteration: the mean growth over the second half, which averages rotations out."""
     v = torch.randn(z.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(z)
     small = 1e-6 if z.dtype == torch.float64 else 1e-3  # differences must be seen above the rounding

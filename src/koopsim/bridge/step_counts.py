@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koopsim.bridge.hidden import Solvable, solve
+from koopsim.bridge.hidden import Solvable, equilibrium_of
 from koopsim.bridge.warm_start import WarmStart
 from koopsim.implicit import MonDEQ, TransformerDEQ, UnconvergedWarning
 from koopsim.nn import SIM
@@ -51,7 +51,7 @@ def _row(deq: Solvable, sim: SIM, x: Tensor, mean: Tensor, batch: int = 32) -> d
     for few in x.split(batch):
         starts = {"cold": None, "mean": mean.expand(len(few), *mean.shape), "warm": WarmStart(sim).start(deq, few)}
         for name, z0 in starts.items():
-            found[name].append(solve(deq, few, z0))
+            found[name].append(equilibrium_of(deq, few, z0))
     row: dict[str, float] = {}
     states = {name: torch.cat([z for z, _ in parts]).flatten(1) for name, parts in found.items()}
     for name, parts in found.items():

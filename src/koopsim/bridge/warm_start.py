@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from koopsim.bridge.hidden import Solvable, hidden_map, solve
+from koopsim.bridge.hidden import Solvable, equilibrium_of, hidden_map
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQInfo, MonDEQ
 from koopsim.nn import SIM
@@ -47,7 +47,7 @@ class WarmStart(nn.Module):
         return torch.where(_per_sample(z.isfinite()), z, cold)  # a SIM that overflows is no start
 
     def forward(self, deq: Solvable | MonDEQ, x: Tensor) -> tuple[Tensor, DEQInfo]:
-        return solve(deq, x, self.start(deq, x))
+        return equilibrium_of(deq, x, self.start(deq, x))
 
 
 def _relative(g: Tensor, z: Tensor) -> Tensor:

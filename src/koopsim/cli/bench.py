@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     from koopsim.engine.drive import pick_device
     from koopsim.files import folders
     from koopsim.files.json import json_text
-    from koopsim.runs import read_json, write_json
+    from koopsim.runs import read_run_json, write_json
 
     device = pick_device(arguments.device)
     with contextlib.ExitStack() as stack:
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
         findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, _say)
         if arguments.out is not None:
             file, found = arguments.out / "bench.json", findings.as_dict()
-            write_json(file, bench.merged(read_json(file), found) if file.exists() else found)
+            write_json(file, bench.merged(read_run_json(file), found) if file.exists() else found)
             if findings.curves:
                 bench.draw_growth(findings.curves, findings.machine.name, arguments.out / "growth.png")
     if arguments.json:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from koopsim.cli import parse
-from koopsim.cli.observed import DataArguments, described, fit_file, write_files
+from koopsim.cli.observed import DataArguments, data_lines, fit_series, write_files
 from koopsim.errors import KoopsimError
 
 HELD_BACK = 0.25  # of the longest trajectory measures the errors
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 
     try:
         series = read_series(arguments.what)
-        seen, model = fit_file(arguments, series)
+        seen, model = fit_series(arguments, series)
         steps = arguments.steps or max(1, len(seen.pieces[seen.longest]) // 4)
         if arguments.method == "optimised":
             found = forecast_by_exponentials(seen, steps, arguments.modes)
@@ -59,19 +59,19 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         raise KoopsimError(f"{arguments.what}: {' '.join(str(error).split()).rstrip('.')}.") from error
     values = found.to_dict()
-    files = save(found, arguments) if arguments.out else []
+    files = _save_forecast(found, arguments) if arguments.out else []
     if arguments.json:
         from koopsim.files.json import json_text
 
         print(json_text({"what": str(arguments.what), **values, "files": files}))
         return 0
-    print("\n".join([*described(arguments.what, seen, model), *found.lines()]))
+    print("\n".join([*data_lines(arguments.what, seen, model), *found.lines()]))
     if files:
         print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
     return 0
 
 
-def save(found: Any, arguments: Arguments) -> list[str]:
+def _save_forecast(found: Any, arguments: Arguments) -> list[str]:
     """forecast.csv, .json and .png, each whole or not at all."""
     from koopsim.files.json import json_text
 

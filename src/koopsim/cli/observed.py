@@ -60,7 +60,7 @@ def dictionary_of(arguments: DataArguments, dims: int, degree: int | None = None
     return Monomials(degree)
 
 
-def fit_file(arguments: DataArguments, series: Any) -> tuple[Any, Any]:
+def fit_series(arguments: DataArguments, series: Any) -> tuple[Any, Any]:
     """What was observed, and EDMD of it."""
     from koopsim.spectral.observations import fitted, observations
 
@@ -69,7 +69,7 @@ def fit_file(arguments: DataArguments, series: Any) -> tuple[Any, Any]:
     return seen, fitted(seen, dictionary_of(arguments, width), arguments.delays, arguments.rank)
 
 
-def described(path: Path, seen: Any, model: Any) -> list[str]:
+def data_lines(path: Path, seen: Any, model: Any) -> list[str]:
     """The head of an answer: what was read, what was fitted."""
     first, count = seen.pieces[0], len(seen.pieces)
     what = f"1 trajectory of {len(first)}" if count == 1 else f"{count} trajectories of {len(first)} and the like"

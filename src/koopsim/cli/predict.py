@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
     files = picture_files(arguments.pictures)
     model = zoo.load(arguments.what, pick_device(arguments.device))
-    found = predict(model, files, ImageInputs.of(datasets.load(arguments.data)) if arguments.data else None)
+    found = predict(model, files, ImageInputs.of(datasets.load_images(arguments.data)) if arguments.data else None)
     as_json = arguments.json if arguments.out is None else arguments.out.suffix == ".json"
     text = found.json() + "\n" if as_json else found.csv()
     if arguments.out is None:

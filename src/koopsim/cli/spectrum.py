@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from koopsim.cli import parse
-from koopsim.cli.observed import DataArguments, described, dictionary_of, fit_file, write_files
+from koopsim.cli.observed import DataArguments, data_lines, dictionary_of, fit_series, write_files
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
         answer = answer_of(arguments)
     except ValueError as error:  # what the spectral side says of data it cannot use
         raise KoopsimError(f"{name}: {' '.join(str(error).split())}.") from error
-    files = save(answer, arguments.out, arguments.overwrite) if arguments.out else []
+    files = _save_answer(answer, arguments.out, arguments.overwrite) if arguments.out else []
     if arguments.json:
         print(json_text({"what": name, **answer.values, "files": files}))
         return 0
@@ -107,10 +107,10 @@ def of_file(arguments: Arguments) -> Answer:
         verdict = analyze(matrix, arguments.noise)
         head = f"{path}: a {matrix.shape[0]} x {matrix.shape[0]} matrix"
         return Answer([head, str(verdict)], {"kind": "matrix", **verdict.to_dict()}, {"verdict": verdict.plot()})
-    seen, model = fit_file(arguments, series)
+    seen, model = fit_series(arguments, series)
     verdict = model.verdict(arguments.noise)
     table = model.mode_table()
-    lines = [*described(path, seen, model), *table.lines(MOST_MODES), str(verdict)]
+    lines = [*data_lines(path, seen, model), *table.lines(MOST_MODES), str(verdict)]
     values = {
         "kind": "trajectory", "observables": model.n_observables_, "rank": model.rank_,
         "pairs": model.n_samples_seen_, "misfit": model.solution_.relative_residual, "dt": seen.dt,
@@ -256,7 +256,7 @@ class Stages:
         return tell
 
 
-def save(answer: Answer, out: Path, overwrite: bool = False) -> list[str]:
+def _save_answer(answer: Answer, out: Path, overwrite: bool = False) -> list[str]:
     """Pictures and verdict.json, each whole or not at all, and none before all are drawn."""
     drawn = {}
     for name, figure in answer.figures.items():

@@ -35,7 +35,7 @@ presets:
 
 
 @dataclass(frozen=True)
-class Options:
+class TrainOptions:
     out: Path | None = None
     """The run directory; runs/PRESET by default."""
     scale: Literal["paper", "smoke"] = "paper"
@@ -63,12 +63,12 @@ class Arguments:
     """Train a model of the paper."""
 
     run: Annotated[Run, tyro.conf.arg(name="")]
-    options: Annotated[Options, tyro.conf.arg(name="")]
+    options: Annotated[TrainOptions, tyro.conf.arg(name="")]
 
 
 def main(argv: list[str]) -> int:
     if "--resume" in argv:
-        return _train(parse(Options, argv, "train"), None, "")
+        return _train(parse(TrainOptions, argv, "train"), None, "")
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
     if data is not None:
         whole = run_of(name)
         name, run = task_kind(whole.task).on_own_data(whole, name, data)
-    default = Arguments(run, Options(scale=scale, recipe="best" if name.endswith(":best") else "paper"))
+    default = Arguments(run, TrainOptions(scale=scale, recipe="best" if name.endswith(":best") else "paper"))
     arguments = parse(Arguments, rest, f"train {name}", default)
     return _train(arguments.options, arguments.run, name)
 
@@ -97,7 +97,7 @@ def _given(argv: list[str], option: str) -> str | None:
     return next((value for key, value in pairs if key == option), None)
 
 
-def _train(options: Options, run: Run | None, name: str) -> int:
+def _train(options: TrainOptions, run: Run | None, name: str) -> int:
     from koopsim.engine.drive import Stopped, pick_device
     from koopsim.progress import Progress
     from koopsim.runs import RunDirectory

@@ -33,7 +33,7 @@ presets:
 
 
 @dataclass(frozen=True)
-class Options:
+class TuneOptions:
     trials: int | None = None
     """How many configurations to try; the paper's number unless told."""
     backend: Literal["local", "ray"] = "local"
@@ -91,12 +91,12 @@ class Arguments:
     """Search for hyper-parameters."""
 
     run: Annotated[Run, tyro.conf.arg(name="")]
-    options: Annotated[Options, tyro.conf.arg(name="")]
+    options: Annotated[TuneOptions, tyro.conf.arg(name="")]
 
 
 def main(argv: list[str]) -> int:
     if "--resume" in argv:
-        return _tune(parse(Options, argv, "tune"), None)
+        return _tune(parse(TuneOptions, argv, "tune"), None)
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
@@ -104,12 +104,12 @@ def main(argv: list[str]) -> int:
         raise KoopsimError("Name the preset first: koopsim tune PRESET [options]. 'koopsim presets' lists them.")
     name, rest = argv[0], argv[1:]
     scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"  # decides the defaults of all other options
-    default = Arguments(run_of(name, scale), Options(scale=scale))
+    default = Arguments(run_of(name, scale), TuneOptions(scale=scale))
     arguments = parse(Arguments, rest, f"tune {name}", default)
     return _tune(arguments.options, _search(arguments.options, arguments.run, name))
 
 
-def _search(options: Options, run: Run, name: str) -> Any:
+def _search(options: TuneOptions, run: Run, name: str) -> Any:
     from koopsim.searching.directory import Search
     from koopsim.searching.space import base_of, space_of
     from koopsim.searching.space_text import space_from_arguments, space_from_file
@@ -128,7 +128,7 @@ def _search(options: Options, run: Run, name: str) -> Any:
     return Search(name, base, space, run.seed, options.backend, *asked)
 
 
-def _tune(options: Options, search: Any) -> int:
+def _tune(options: TuneOptions, search: Any) -> int:
     from koopsim.engine.drive import Stopped, pick_device
     from koopsim.progress import Progress
     from koopsim.searching.carrying_out import How, resume_search, start_search

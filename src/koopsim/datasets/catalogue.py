@@ -8,7 +8,7 @@ from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.registry import DATASETS
 
 
-def load(name: str, root: Path | None = None) -> Images:
+def load_images(name: str, root: Path | None = None) -> Images:
     """The images of a dataset's name, of a folder of class/name.png, or of an .npz. Nothing is downloaded."""
     known = DATASETS.find(name)
     if known is not None:

@@ -21,7 +21,7 @@ from koopsim.config import from_dict, to_dict
 from koopsim.datasets.folder import ENDINGS, decode, decoded
 from koopsim.datasets.images import Images
 from koopsim.errors import KoopsimError
-from koopsim.runs import read_json, write_json
+from koopsim.runs import read_run_json, write_json
 
 FILE = "inputs.json"
 
@@ -95,7 +95,7 @@ def write_inputs(folder: Path, inputs: ImageInputs) -> None:
 def read_inputs(folder: Path) -> ImageInputs | None:
     """What a run wrote down; None of one from before this was written, or of another task."""
     file = folder / FILE
-    return ImageInputs.from_dict(read_json(file), str(file)) if file.exists() else None
+    return ImageInputs.from_dict(read_run_json(file), str(file)) if file.exists() else None
 
 
 def picture_files(paths: Sequence[Path | str]) -> list[Path]:

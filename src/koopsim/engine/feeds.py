@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.config import Recipe
-from koopsim.tasks.augment import numbers
+from koopsim.tasks.augment import draws_needed
 from koopsim.tasks.base import Samples, Whole
 
 
@@ -51,7 +51,7 @@ class Resident(Feed):
         self.n, self.size = n, min(recipe.batch_size, n)
         self.epoch_steps = -(-n // self.size)
         self.order = torch.zeros(members, n, dtype=torch.int64, device=device)
-        self.draws = torch.zeros(members, n, numbers(recipe), device=device) if recipe.augments else None
+        self.draws = torch.zeros(members, n, draws_needed(recipe), device=device) if recipe.augments else None
         self.offsets = torch.arange(self.size, device=device)
 
     def size_at(self, position: int) -> int:

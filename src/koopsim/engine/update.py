@@ -28,9 +28,9 @@ def update(members: Members, g: Tensor, losses: Tensor) -> None:
     """One step of each member that goes on, by its gradient, a row of g (P, n), which is used up."""
     average_statistics(members)
     if uses_kernels(members):
-        from koopsim.nn.kernels.adam import advance
+        from koopsim.nn.kernels.adam import update as by_kernels
 
-        return advance(members, g, losses, BETA2)
+        return by_kernels(members, g, losses, BETA2)
     readable_update(members, g, losses)
 
 

@@ -38,10 +38,10 @@ def tensors_bytes(tensors: Mapping[str, Tensor], header: Mapping[str, Any], wher
 
     plain = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
     texts = {key: json_text(value, where, indent=None) for key, value in header.items()}
-    return save(plain, metadata=texts | {DIGEST: digest(plain, texts)})
+    return save(plain, metadata=texts | {DIGEST: digest_of(plain, texts)})
 
 
-def digest(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
+def digest_of(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
     """SHA-256 over everything a file says."""
     import torch
 
@@ -70,7 +70,7 @@ def read_tensors(path: Path, what: str, finite: bool = True) -> tuple[dict[str, 
     except (SafetensorError, OSError, ValueError, RuntimeError, OverflowError) as error:
         raise KoopsimError(f"{path} is not a whole {what} ({_first(error)}). It cannot be used.") from error
     said = texts.pop(DIGEST, None)
-    if said is not None and said != digest(tensors, texts):
+    if said is not None and said != digest_of(tensors, texts):
         raise KoopsimError(
             f"{path} is not what was written: its digest does not match its tensors. It is damaged and cannot be used."
         )

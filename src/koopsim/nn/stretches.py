@@ -114,14 +114,14 @@ def convolved(h: Tensor, W: Tensor, b: Tensor, s: int) -> Tensor:
     M = banded(W.permute(1, 2, 0), s)
     if s == Q:  # nothing before it
         M = M[(K - 1) * inputs :]
-    return torch.addmm(b.repeat(s), windows(h, s, K - 1), M).view(N, Q, C)
+    return torch.addmm(b.repeat(s), _windows(h, s, K - 1), M).view(N, Q, C)
 
 
 def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Of `convolved`: dW (C, K, I), db and, where wanted, dh."""
     (N, Q, inputs), (C, K, _) = h.shape, W.shape
     rows = g.reshape(-1, s * C)
-    dM = windows(h, s, K - 1).mT @ rows
+    dM = _windows(h, s, K - 1).mT @ rows
     if s == Q:
         dM = F.pad(dM, (0, 0, (K - 1) * inputs, 0))
     dW = diagonals(dM, K, inputs, C, s).sum(1).permute(2, 0, 1)
@@ -129,7 +129,7 @@ def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool) -> tuple[Ten
     if not of_h:
         return dW, db, None
     turned = banded(W.flip(1).permute(1, 0, 2), s)  # a step is seen by itself and the K - 1 after it
-    dh = windows(g, s, 1 - K) @ (turned[: s * C] if s == Q else turned)
+    dh = _windows(g, s, 1 - K) @ (turned[: s * C] if s == Q else turned)
     return dW, db, dh.view(N, Q, inputs)
 
 
@@ -146,7 +146,7 @@ def diagonals(M: Tensor, K: int, inputs: int, C: int, s: int) -> Tensor:
     return M.as_strided((K, s, inputs, C), (inputs * s * C, inputs * s * C + C, s * C, 1))
 
 
-def windows(h: Tensor, s: int, before: int) -> Tensor:
+def _windows(h: Tensor, s: int, before: int) -> Tensor:
     """(N, Q, C) -> (N Q / s, (before + s) C): each stretch of s steps with the steps before it, or -before after it."""
     N, Q, C = h.shape
     if s == Q:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 
 @dataclass(frozen=True)
-class Series:
+class PointSeries:
     """Points that are toggled together with others of the same name. Each point has a value for every column."""
 
     name: str
@@ -37,7 +37,7 @@ class Chart:
     x: Sequence[Axis]
     y: Axis
     marks: Literal["line", "dots", "steps"]
-    series: list[Series] = field(default_factory=list)
+    series: list[PointSeries] = field(default_factory=list)
     switches: bool = False  # offer log/linear
     plane: bool = False  # equal scales, and the unit circle
     rule: tuple[float, str] | None = None  # a level to compare with, and what it is

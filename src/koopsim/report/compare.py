@@ -22,7 +22,7 @@ from koopsim.pictures import PictureSet, picture_set
 from koopsim.report.kinds import Result
 from koopsim.report.names import kind_of, title_of
 from koopsim.report.pictures import image_runs
-from koopsim.tasks.image_regression import set_of
+from koopsim.tasks.image_regression import pictures_of
 
 PICTURES = 3  # of a set
 SMALL = 256  # pictures up to this wide are shown whole
@@ -73,7 +73,7 @@ def _add(result: Result, found: dict[tuple[str, str], SideBySide], truths: Truth
     assert isinstance(run.task, ImageRegressionConfig)  # `image_runs` has looked
     drawn = {name: _pixels(file) for name, file in kept.items()} if kept else _drawn(path.parent, run, names)
     for name, values in list(drawn.items())[:PICTURES]:
-        key = (set_of(result), name)
+        key = (pictures_of(result), name)
         if key not in found:
             found[key] = SideBySide(*key, shown_pixels(_truth(kept.get(name), name, run.task, truths)))
         psnr = result["test"].get(f"psnr/{name}")

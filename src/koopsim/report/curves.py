@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from koopsim.report.charts import Axis, Chart, Series, short
+from koopsim.report.charts import Axis, Chart, PointSeries, short
 from koopsim.report.kinds import Result, task_kind_of
 from koopsim.report.names import look_of, place_of, seed_of
 
@@ -29,10 +29,10 @@ def _empty(result: Result) -> Chart:
     return Chart(place_of(result), ("epoch", "seconds", curve.title), x, y, "line", switches=True, rule=rule)
 
 
-def _series(result: Result) -> Series:
+def _series(result: Result) -> PointSeries:
     look, keys = look_of(result["name"]), ("epoch", "seconds", task_kind_of(result).curve.key)
     points = [[short(line[key]) for key in keys] for line in thinned(result["metrics"])]
-    return Series(look.title, look.slot, points, f"seed {seed_of(result)}")
+    return PointSeries(look.title, look.slot, points, f"seed {seed_of(result)}")
 
 
 def thinned(lines: Sequence[Any], most: int = MOST_POINTS) -> Sequence[Any]:

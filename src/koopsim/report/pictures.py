@@ -6,7 +6,7 @@ from koopsim.config import ImageRegressionConfig
 from koopsim.report.kinds import Result, is_of
 from koopsim.report.names import rank_of, title_of
 from koopsim.report.tables import Table, difference
-from koopsim.tasks.image_regression import set_of
+from koopsim.tasks.image_regression import pictures_of
 from koopsim.tasks.table3 import PUBLISHED
 
 
@@ -16,8 +16,8 @@ def image_table(results: Sequence[Result]) -> Table | None:
     if not runs:
         return None
     rows = []
-    for pictures in sorted({set_of(r) for r in runs}):
-        last = {r["name"]: r for r in runs if set_of(r) == pictures}  # the last one of a set counts
+    for pictures in sorted({pictures_of(r) for r in runs}):
+        last = {r["name"]: r for r in runs if pictures_of(r) == pictures}  # the last one of a set counts
         for name in sorted(last, key=lambda name: (rank_of(name), name)):
             rows.append([pictures, title_of(name), *_row(last[name], name, pictures)])
     head = ["pictures", "model", "PSNR dB", "paper", "diff", "n", "ms a picture-step"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from koopsim.report.charts import Axis, Chart, Series, short
+from koopsim.report.charts import Axis, Chart, PointSeries, short
 from koopsim.report.kinds import figures
 from koopsim.report.searches import SearchFound, running_best
 from koopsim.report.tables import Table
@@ -46,7 +46,7 @@ def search_charts(searches: Sequence[SearchFound]) -> list[tuple[Chart, Chart]]:
         slot = 4 + len(pair[0].series) % 5
         known = [t for t in search.trials if t.figure is not None]
         steps = [(i + 1, y) for i, y in enumerate(running_best(search)) if y is not None]
-        pair[0].series.append(Series(search.name, slot, [[float(i), short(y)] for i, y in steps]))
+        pair[0].series.append(PointSeries(search.name, slot, [[float(i), short(y)] for i, y in steps]))
         points = [[short(t.learning_rate), short(t.figure or 0.0)] for t in known]
-        pair[1].series.append(Series(search.name, slot, points, texts=[t.settings for t in known]))
+        pair[1].series.append(PointSeries(search.name, slot, points, texts=[t.settings for t in known]))
     return [pair for pair in pairs.values() if sum(len(s.points) for s in pair[1].series) > 1]  # one point says nothing

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from koopsim import kinds
 from koopsim.errors import KoopsimError
 from koopsim.files.writing import figure_text, write_figure
-from koopsim.report.charts import Axis, Chart, Series, short
+from koopsim.report.charts import Axis, Chart, PointSeries, short
 from koopsim.report.kinds import Result, model_kind_of
 from koopsim.report.names import kind_of, look_of, place_of, seed_of, title_of
 from koopsim.report.tables import Table
@@ -112,7 +112,7 @@ def spectrum_charts(found: Sequence[RunSpectrum]) -> list[Chart]:
     for s in found:
         empty = Chart(s.place, ("Re λ", "Im λ"), (Axis(0),), Axis(1), "dots", plane=True)
         points = [[short(v.real), short(v.imag)] for v in s.eigenvalues]
-        series = Series(title_of(s.name), look_of(s.name).slot, points, f"K = {s.rank}, {s.case}")
+        series = PointSeries(title_of(s.name), look_of(s.name).slot, points, f"K = {s.rank}, {s.case}")
         charts.setdefault(s.place, empty).series.append(series)
     return list(charts.values())
 

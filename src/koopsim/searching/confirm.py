@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from koopsim.files import folders
-from koopsim.runs import environment, read_json, write_json
+from koopsim.runs import environment, read_run_json, write_json
 from koopsim.searching.directory import CONFIRM_FOLDER, Search, SearchDirectory, search_to_dict
 from koopsim.searching.outcome import SEED_STEP
 from koopsim.searching.results import best_trial, ranked, values_of
@@ -67,7 +67,7 @@ def confirmed(
     second = confirming(search, chosen)
     folder = SearchDirectory(folders.inside(directory.path, CONFIRM_FOLDER))
     asked = json.loads(json.dumps(search_to_dict(second)))
-    begun = folder.search_file.exists() and read_json(folder.search_file) == asked
+    begun = folder.search_file.exists() and read_run_json(folder.search_file) == asked
     if not begun:
         folder = SearchDirectory.create(folder.path, second, again=True)
     again = train(second, folder, begun)

@@ -21,8 +21,8 @@ from typing import Any
 from koopsim.config import SEEDS, Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
-from koopsim.files.json import read_json as read_json_file
-from koopsim.runs import environment, read_json, write_atomically, write_json
+from koopsim.files.json import read_json
+from koopsim.runs import environment, read_run_json, write_atomically, write_json
 from koopsim.searching.space_text import overridden, space_to_dict
 from koopsim.spaces import MOST_TRIALS, SearchSpace
 
@@ -101,7 +101,7 @@ def _search_before_markers(folder: Path) -> tuple[str, ...]:
     """A folder with a search's search.json or pictures.json is a search's, though it has no marker."""
     for name in (SEARCH_FILE, PICTURES_FILE):
         try:
-            found = read_json_file(folder / name)
+            found = read_json(folder / name)
         except (OSError, KoopsimError):
             continue
         asked = found.get("search", found) if isinstance(found, dict) else None
@@ -170,7 +170,7 @@ class SearchDirectory:
             raise KoopsimError(f"There is no folder {self.path}.")
         if not self.search_file.exists():
             raise KoopsimError(f"{self.path} holds no search: it has no search.json.")
-        return search_from_dict(read_json(self.search_file), self.search_file)
+        return search_from_dict(read_run_json(self.search_file), self.search_file)
 
     def write(self, path: Path, data: bytes) -> None:
         """Write a file whole; a full disk leaves the one before, and says how to go on."""
@@ -187,4 +187,4 @@ class SearchDirectory:
         return folders.inside(self.path, "best" if number == 0 else f"best-{number + 1}")
 
     def read_result(self) -> dict[str, Any]:
-        return read_json(self.result_file)
+        return read_run_json(self.result_file)

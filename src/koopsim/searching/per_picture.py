@@ -19,7 +19,7 @@ from koopsim.config import to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.kinds import task_kind
-from koopsim.runs import RunDirectory, environment, read_json, write_json
+from koopsim.runs import RunDirectory, environment, read_run_json, write_json
 from koopsim.searching.directory import (
     CONFIRM_FOLDER,
     PICTURES_FILE,
@@ -60,7 +60,7 @@ class PictureSearches:
 
     def read(self) -> tuple[Search, list[str]]:
         """What was asked, and the names of the pictures."""
-        data = read_json(self.file)
+        data = read_run_json(self.file)
         if not isinstance(data, dict) or "search" not in data or not isinstance(data.get("pictures"), list):
             raise KoopsimError(f"{self.file} is not a search per picture: it needs a search and pictures.")
         _check_names(data["pictures"], str(self.file))

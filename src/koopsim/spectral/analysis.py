@@ -79,7 +79,7 @@ def _analyze(A: NDArray[Any], noise: float | None, constant: Any, strict: bool) 
     if dropped:  # a normal matrix, to within the noise: take it as one
         form = form.as_normal()
     delta = believed + dropped
-    findings, notes, escaped = examine(form, delta, SNAP_ROUNDING if belief.rounding else SNAP)
+    findings, notes, escaped = examine_clusters(form, delta, SNAP_ROUNDING if belief.rounding else SNAP)
     other = "" if np.all(units == 1) else ", in units balanced by powers of two"
     notes.insert(
         0, f"Noise {belief.level:.1e} ({belief.source}): the matrix is believed to {delta:.1e} in norm{other}."
@@ -100,7 +100,7 @@ def _coupled(A: NDArray[Any]) -> bool:
     return float(np.linalg.norm(A - np.diag(np.diag(A)))) > ODD * float(np.linalg.norm(A))
 
 
-def examine(form: SchurForm, delta: float, snap: float = SNAP) -> tuple[list[Finding], list[str], bool]:
+def examine_clusters(form: SchurForm, delta: float, snap: float = SNAP) -> tuple[list[Finding], list[str], bool]:
     """Clusters that may be on or outside the circle, each with what it is; whether some are outside."""
     moduli = np.abs(form.eigenvalues)
     outer = _outer_circle(form, moduli, delta)

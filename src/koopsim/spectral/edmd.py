@@ -23,10 +23,10 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from . import continuous, horizon, resdmd
 from .delays import Delays
 from .dictionary import Identity, Monomials, as_dictionary
-from .factor import Columns, gram, root
-from .regression import IN_SPAN, Layout, Settings, Solution, Triangle, solve
+from .factor import Columns, gram_matrix, root
+from .regression import IN_SPAN, ColumnLayout, Settings, Solution, Triangle, solve
 from .snapshots import row_space
-from .trajectories import Block, Stretch, controls, held_inputs, layout, lifted_pairs, lifted_runs, stretches
+from .trajectories import LiftedPairs, Stretch, controls, held_inputs, layout, lifted_pairs, lifted_runs, stretches
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -201,11 +201,11 @@ class EDMD(TransformerMixin, BaseEstimator):
         self.dictionary_, self._basis = dictionary, None
         self.n_observables_ = self._lift(X[0].seen[:1]).shape[1]
 
-    def _blocks(self, X: list[Stretch], Y: list[Stretch]) -> Iterator[Block]:
+    def _blocks(self, X: list[Stretch], Y: list[Stretch]) -> Iterator[LiftedPairs]:
         rows = self.chunk or max(ENTRIES // self.n_observables_, 8 * self.n_observables_)
         return lifted_pairs(X[0], Y[0].seen, self._coordinates, rows) if Y else lifted_runs(X, self._coordinates, rows)
 
-    def _columns(self, block: Block) -> Columns:
+    def _columns(self, block: LiftedPairs) -> Columns:
         lead = block.now
         states = block.states if self._state_columns is None else np.empty((lead.shape[0], 0))
         if block.control is not None:
@@ -239,7 +239,7 @@ class EDMD(TransformerMixin, BaseEstimator):
             B, columns = self._basis, self._state_columns
             inside = columns if B is None or columns is None else np.empty(0, dtype=int)
             scaled = B is None and not isinstance(self.dictionary_, Identity)
-            where = Layout(self.n_controls_, N, self.n_features_in_, inside)
+            where = ColumnLayout(self.n_controls_, N, self.n_features_in_, inside)
             settings = Settings(self.ridge, self.rank, self.rtol, scaled, self.n_observables_)
             found = solve(self._triangle, where, settings, self._misfit if self._triangle.leading else None)
             if B is not None:
@@ -258,7 +258,7 @@ class EDMD(TransformerMixin, BaseEstimator):
             E = block.after @ down - psi @ core
             if block.control is not None:
                 E -= block.control @ control
-            G, size = G + gram(E), size + float(np.vdot(psi, psi).real)
+            G, size = G + gram_matrix(E), size + float(np.vdot(psi, psi).real)
         m, r = self.n_samples_seen_, core.shape[0]
         if not self.n_controls_ and abs(size / m - r) > 1e-3 * r and self.solution_.spectrum is None:
             raise ValueError("the data were changed after fit(), which keeps no copy of them; fit again")
@@ -434,7 +434,7 @@ class EDMD(TransformerMixin, BaseEstimator):
             return None
         X, Y = self._data
         rows = min(MOST_ROWS, max(ENTRIES // self.n_observables_, 8))
-        found: list[Block] = []
+        found: list[LiftedPairs] = []
         for block in lifted_pairs(X[0], Y[0].seen, self._lift, rows) if Y else lifted_runs(X, self._lift, rows):
             found.append(block)
             if sum(len(b.now) for b in found) >= MOST_ROWS:

@@ -87,7 +87,7 @@ def by_products(columns: Columns) -> Array | None:
     R0 = _few(columns)
     if R0 is not None:
         lead = lead @ _like(np.linalg.inv(R0), lead)
-    head = cholesky(gram(lead))
+    head = cholesky(gram_matrix(lead))
     if head is None:
         return None
     across = [_host(_h(lead) @ part) for part in (columns.image, columns.state) if part.shape[1]]
@@ -122,7 +122,7 @@ def _rcond(R: Array) -> float:
     return float(trcon(R / size)[0]) if np.all(size > 0) else 0.0
 
 
-def gram(a: Any) -> Array:
+def gram_matrix(a: Any) -> Array:
     return _host(_h(a) @ a)
 
 

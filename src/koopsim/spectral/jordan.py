@@ -45,7 +45,7 @@ def jordan_distance(form: SchurForm, f: Finding) -> float:
         if step == STEPS - 1 or not np.any(term):
             break
         radial = None if f.eigenvalue.imag == 0 else np.conj(mu)
-        E = newton(E, block, D, commuting(N, kernels), radial, form.real)
+        E = newton_step(E, block, D, commuting(N, kernels), radial, form.real)
         moved = schur_form(A + E)
         nearest = np.argsort(np.abs(moved.eigenvalues - f.eigenvalue))[: len(D)]
         block = extract(moved, tuple(sorted(int(i) for i in nearest)))
@@ -57,7 +57,7 @@ def centre(f: Finding, block: Block) -> complex:
     return f.eigenvalue if f.eigenvalue.imag == 0 else block.mean / abs(block.mean)
 
 
-def newton(E: Complex, block: Block, D: Complex, G: list[Complex], radial: complex | None, real: bool) -> Complex:
+def newton_step(E: Complex, block: Block, D: Complex, G: list[Complex], radial: complex | None, real: bool) -> Complex:
     """The smallest E that meets the conditions, linear in what changes from the present one.
 
     `radial`: what turns the radius at mu into the real axis, where only that part of the first condition counts.

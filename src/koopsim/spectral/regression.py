@@ -126,7 +126,7 @@ class Solution:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnLayout:
     """Which columns of R are what: `controls`, `observables`, then the states, unless these are observables."""
 
     controls: int
@@ -142,7 +142,7 @@ class Layout:
 Measure = Callable[[Array, Array, Array], Array]  # (down, core, control) -> root of the misfit's Gram matrix, (k, r)
 
 
-def solve(held: Triangle, layout: Layout, settings: Settings, measure: Measure | None = None) -> Solution:
+def solve(held: Triangle, layout: ColumnLayout, settings: Settings, measure: Measure | None = None) -> Solution:
     """The Koopman matrix, the control's, and the state decoder from R."""
     p, N, m = layout.controls, layout.observables, held.rows
     R = held.square(layout.width)

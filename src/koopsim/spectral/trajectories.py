@@ -113,7 +113,7 @@ def stretches(parts: list[Array], held: list[Array | None], control: list[Array 
 
 
 @dataclass(frozen=True)
-class Block:
+class LiftedPairs:
     """Pairs, lifted: phi(z_l), phi(z_{l+1}), z_l, u_l."""
 
     now: Array
@@ -122,15 +122,15 @@ class Block:
     control: Array | None
 
 
-def lifted_pairs(X: Stretch, Y: Array, lift: Callable[[Array], Array], rows: int) -> Iterator[Block]:
+def lifted_pairs(X: Stretch, Y: Array, lift: Callable[[Array], Array], rows: int) -> Iterator[LiftedPairs]:
     """Blocks of at most `rows` from pairs."""
     for i in range(0, X.states.shape[0], rows):
         cut = slice(i, i + rows)
         control = None if X.control is None else X.control[cut]
-        yield Block(lift(X.seen[cut]), lift(Y[cut]), X.states[cut], control)
+        yield LiftedPairs(lift(X.seen[cut]), lift(Y[cut]), X.states[cut], control)
 
 
-def lifted_runs(runs: list[Stretch], lift: Callable[[Array], Array], rows: int) -> Iterator[Block]:
+def lifted_runs(runs: list[Stretch], lift: Callable[[Array], Array], rows: int) -> Iterator[LiftedPairs]:
     """Blocks of about `rows` from trajectories; each sample is lifted once."""
     batch: list[Stretch] = []
     size = 0
@@ -149,15 +149,15 @@ def lifted_runs(runs: list[Stretch], lift: Callable[[Array], Array], rows: int) 
         yield _block(batch, lift)
 
 
-def _block(batch: list[Stretch], lift: Callable[[Array], Array]) -> Block:
+def _block(batch: list[Stretch], lift: Callable[[Array], Array]) -> LiftedPairs:
     if len(batch) == 1:
         (run,) = batch
         phi = lift(run.seen)
-        return Block(phi[:-1], phi[1:], run.states[:-1], run.control)
+        return LiftedPairs(phi[:-1], phi[1:], run.states[:-1], run.control)
     phi = lift(np.concatenate([run.seen for run in batch]))
     ends = np.cumsum([run.states.shape[0] for run in batch])
     now, after = np.ones((2, phi.shape[0]), dtype=bool)
     now[ends - 1] = False
     after[np.r_[0, ends[:-1]]] = False
     control = None if batch[0].control is None else np.concatenate([np.asarray(run.control) for run in batch])
-    return Block(phi[now], phi[after], np.concatenate([run.states[:-1] for run in batch]), control)
+    return LiftedPairs(phi[now], phi[after], np.concatenate([run.states[:-1] for run in batch]), control)

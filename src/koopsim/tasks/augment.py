@@ -2,7 +2,7 @@
 
     draws (B, 7) in [0, 1):   mirrored?   right   down   square's column   square's row   angle   size
 
-The last two are drawn only where they are needed (`numbers`), so that a recipe without them is what it was before. The
+The last two are drawn only where they are needed (`draws_needed`): a recipe without them is what it was before. The
 numbers come from outside, drawn once an epoch from its seed, so a batch is the same again whenever it is asked
 for, and a captured step needs no random state.
 """
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from koopsim.config import Recipe
 
 
-def numbers(recipe: Recipe) -> int:
+def draws_needed(recipe: Recipe) -> int:
     """How many numbers an image needs."""
     return 7 if recipe.rotate or recipe.zoom else 5
 

@@ -40,7 +40,7 @@ class Classification(Task):
 
     def __init__(self, config: ClassificationConfig, device: torch.device | str = "cpu"):
         self.config = config
-        images = datasets.load(config.dataset)
+        images = datasets.load_images(config.dataset)
         self.name, self.classes = images.name, images.classes
         x, y = images.train
         order = np.random.default_rng(config.seed).permutation(len(x))[: config.train]
@@ -142,7 +142,7 @@ class ClassificationKind(TaskKind):
         return SearchSpace(parameters, **shape, metric="accuracy", mode="max")
 
     def on_own_data(self, run: Run, name: str, data: str) -> tuple[str, Run]:
-        images = datasets.load(data)
+        images = datasets.load_images(data)
         model = model_kind(run.model).for_images(run.model, images.shape, len(images.classes))
         task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data)
         batch = min(run.recipe.batch_size, max(8, len(images.train[0]) // 20))

@@ -144,7 +144,7 @@ class ImageRegression(Task):
         return LOSS_SCALE if run.precision == "fp16" else 1.0
 
     def bytes_of(self, run: Run) -> int:
-        return bytes_of(run.model, len(self.split(run.train_on)[0]), run.precision)
+        return network_bytes(run.model, len(self.split(run.train_on)[0]), run.precision)
 
     # ------------------------------------------------------------ figures
 
@@ -237,7 +237,7 @@ class ImageRegressionKind(TaskKind):
         return "image"
 
     def place(self, result: dict[str, Any]) -> str:
-        return f"Pictures: {set_of(result)}"
+        return f"Pictures: {pictures_of(result)}"
 
     def published(self, name: str) -> dict[str, str] | None:
         return table3.PUBLISHED.get(name)
@@ -248,14 +248,14 @@ def _config(run: Run) -> ImageRegressionConfig:
     return run.task
 
 
-def set_of(result: dict[str, Any]) -> str:
+def pictures_of(result: dict[str, Any]) -> str:
     """The name of the set of pictures a result is about, with their size where it is not the paper's."""
     task = result["run"]["task"]
     name, size = str(result.get("set") or Path(task["pictures"]).name), task.get("size", PAPER_SIZE)
     return name if size == PAPER_SIZE else f"{name} at {size}"
 
 
-def bytes_of(model: ModelConfig, pixels: int, precision: str = "float32") -> int:
+def network_bytes(model: ModelConfig, pixels: int, precision: str = "float32") -> int:
     """About how much memory a member needs while it trains: activations kept for the gradient, and Adam."""
     short = 2 if precision in SHORT else 8 if precision == "float64" else 4
     full = 8 if precision == "float64" else 4

@@ -107,7 +107,7 @@ def _digits() -> Named:
         yield f"digits/{kind}", Preset(Run(model, ClassificationConfig("digits"), recipe))
 
 
-def presets() -> Named:
+def _presets() -> Named:
     """The twelve rows of the table, then the five in miniature."""
     yield from _sims("cifar10", (3, 32, 32), (38, 168_694), (36, 168_264))
     yield from _mondeqs("cifar10", (3, 32, 32), (81, 172_218), ((16, 32, 60), 170_194))
@@ -118,4 +118,4 @@ def presets() -> Named:
     yield from _digits()
 
 
-PRESETS = dict(presets())
+PRESETS = dict(_presets())

@@ -25,7 +25,7 @@ PUBLISHED = {
 SMOKE_SECONDS = {"image/sim-single": 6, "image/sim-two": 6, "image/sim-rff": 5, "image/tancik": 5}  # on one core
 
 
-def presets() -> Iterator[tuple[str, Preset]]:
+def _presets() -> Iterator[tuple[str, Preset]]:
     """Table 3 and its peer: a network a picture, 2,000 steps on all training pixels at once."""
 
     def row(name: str, model: ModelConfig, learning_rate: float, average: float = 0.0) -> tuple[str, Preset]:
@@ -43,4 +43,4 @@ def presets() -> Iterator[tuple[str, Preset]]:
     yield row("tancik", FourierNetworkConfig(), 1e-3)
 
 
-PRESETS = dict(presets())
+PRESETS = dict(_presets())

@@ -44,7 +44,7 @@ class TextConfig(TaskConfig):
             )
 
 
-def bytes_of(text: str) -> bytes:
+def text_bytes(text: str) -> bytes:
     """The text itself."""
     if text == REFERENCE:
         from pydoc_data.topics import topics  # comes with Python
@@ -66,7 +66,7 @@ class Text(Task):
 
     def __init__(self, config: TextConfig, device: torch.device | str = "cpu"):
         self.config = config
-        T, data = config.length, bytes_of(config.text)
+        T, data = config.length, text_bytes(config.text)
         count = min((len(data) - 1) // T, config.windows or len(data))
         if count < 10:
             raise KoopsimError(

@@ -37,7 +37,7 @@ for size, n, clip, decay, average, large, scale in cases:
     for step in range(6):
         g, losses = large * torch.randn(size, 2 * n, device=device), torch.rand(size, device=device)
         before = g.clone()
-        kernels.advance(fast, g, losses, BETA2)
+        kernels.update(fast, g, losses, BETA2)
         assert torch.equal(g, before)
         readable_update(slow, g.clone(), losses)
         assert fast.steps.tolist() == slow.steps.tolist() == [step + 1] * size
@@ -54,7 +54,7 @@ for clip, spoilt in [(1.0, 2 * n), (None, 1)]:
     members = members_of(start[:1], schedules[:1], Rule(1e-8, clip))
     g = torch.ones(1, 2 * n, device=device)
     g[0, 5] = torch.nan
-    kernels.advance(members, g, losses[:1], BETA2)
+    kernels.update(members, g, losses[:1], BETA2)
     assert int(members.flat.isnan().sum()) == spoilt
 
 # Past the end of the schedule, and where it was stopped, a member takes no step.
@@ -62,7 +62,7 @@ members = members_of(start, schedules, Rule())
 members.steps[0] = 6
 members.active[1] = False
 before = members.flat.clone()
-kernels.advance(members, torch.ones_like(members.flat), losses, BETA2)
+kernels.update(members, torch.ones_like(members.flat), losses, BETA2)
 assert torch.equal(members.flat, before) and members.steps.tolist() == [6, 0] and not members.losses.any()
 """
 

@@ -107,7 +107,7 @@ def _update(
 
 
 @torch.no_grad()
-def advance(members: Updated, g: Tensor, losses: Tensor, square_decay: float) -> None:
+def update(members: Updated, g: Tensor, losses: Tensor, square_decay: float) -> None:
     """Clip, update, average, write the losses down, count, for each member that goes on."""
     m, rule = members, members.rule
     averaged = m.averaged.get("parameters")
