@@ -4,7 +4,8 @@
     python benchmarks/speed.py epoch cifar10/mondeq-single --batches 128 --precision tf32 --out mondeq-steps.json
     python benchmarks/speed.py pictures FOLDER --precisions bf16 tf32 --out image-timing.json
     python benchmarks/speed.py stack --out search-stack.json
-    python benchmarks/speed.py smoke --repeats 5 --out smoke.json           # on a CPU, half a minute
+    python benchmarks/speed.py smoke --repeats 5 --out smoke.json           # on a CPU, minutes
+    python benchmarks/speed.py smoke --beside OTHER/.venv/bin/python        # another checkout's, in turns
 
 Seconds are those a run says of itself: its steps, without compiling, reading and evaluating. An epoch's are the median
 over epochs, smoke sizes' the least of the repeats, which take turns.
@@ -13,6 +14,7 @@ over epochs, smoke sizes' the least of the repeats, which take turns.
 import argparse
 import itertools
 import statistics
+import sys
 from pathlib import Path
 
 from verbs import koopsim, trained, write
@@ -55,11 +57,16 @@ def stack(arguments: argparse.Namespace) -> dict:
 
 
 def smoke(arguments: argparse.Namespace) -> dict:
-    times: dict[str, list[float]] = {name: [] for name in SMOKE}
-    for _ in range(arguments.repeats):
-        for name in SMOKE:
-            times[name].append(trained(name, "--scale", "smoke", "--device", "cpu")["train_seconds"])
-    return {"rows": [{"name": name, "seconds": min(t), "of_each": t} for name, t in times.items()]}
+    pythons = {"here": sys.executable} | ({"beside": arguments.beside} if arguments.beside else {})
+    times: dict[tuple[str, str], list[float]] = {}
+    for _, name, (which, python) in itertools.product(range(arguments.repeats), SMOKE, pythons.items()):
+        result = trained(name, "--scale", "smoke", "--device", "cpu", python=python)
+        times.setdefault((name, which), []).append(result["train_seconds"])
+    rows = [{"name": name, "of": which, "seconds": min(t), "of_each": t} for (name, which), t in times.items()]
+    for row in rows:
+        if arguments.beside:
+            row["of_beside"] = row["seconds"] / min(times[row["name"], "beside"])
+    return {"rows": rows}
 
 
 def main() -> None:
@@ -71,6 +78,7 @@ def main() -> None:
         sub.add_argument("--out", type=Path)
         if work is smoke:
             sub.add_argument("--repeats", type=int, default=5)
+            sub.add_argument("--beside", help="the Python of another checkout's environment")
         if work is epoch:
             sub.add_argument("presets", nargs="+")
             sub.add_argument("--batches", type=int, nargs="+", default=[512])

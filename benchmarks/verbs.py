@@ -14,11 +14,11 @@ from koopsim.errors import KoopsimError
 from koopsim.runs import environment, write_json
 
 
-def koopsim(*words: object, fresh: bool = False) -> dict[str, Any]:
-    """`koopsim WORDS --json`, in this process or in a fresh one."""
+def koopsim(*words: object, fresh: bool = False, python: str = "") -> dict[str, Any]:
+    """`koopsim WORDS --json`, in this process or in a fresh one (of another environment's `python`)."""
     argv = [*map(str, words), "--json"]
-    if fresh:
-        command = [sys.executable, "-m", "koopsim", *argv]
+    if fresh or python:
+        command = [python or sys.executable, "-m", "koopsim", *argv]
         return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
@@ -27,10 +27,10 @@ def koopsim(*words: object, fresh: bool = False) -> dict[str, Any]:
     return json.loads(said.getvalue())
 
 
-def trained(*words: object) -> dict[str, Any]:
+def trained(*words: object, python: str = "") -> dict[str, Any]:
     """The result of `koopsim train WORDS`, whose folder is not kept."""
     with tempfile.TemporaryDirectory() as folder:
-        return koopsim("train", *words, "--out", Path(folder) / "run")
+        return koopsim("train", *words, "--out", Path(folder) / "run", python=python)
 
 
 def write(out: Path | None, figures: dict[str, Any]) -> None:
