@@ -2,18 +2,43 @@
 
     python tools/record.py RUN... [--to results/h200]
 
+What lay there under the same name goes to results/earlier (without its weights), never away, and each look at a test
+split becomes a line of results/LEDGER.md.
+
 Optimiser and random states stay behind: a recorded run can be evaluated and repeated, not gone on with. Runs of a model
 become NAME-seed0, NAME-seed1, ... in the order given; their configuration says which seeds they had.
 """
 
 import argparse
+import json
 import shutil
 from pathlib import Path
+
+import ledger
 
 from koopsim.engine.checkpoint import lasting, read_checkpoint, write_checkpoint
 from koopsim.runs import RunDirectory
 
-SAID = ("config.json", "env.json", "metrics.jsonl", "result.json")
+SAID = ("config.json", "env.json", "metrics.jsonl", "result.json")  # and what looks.jsonl has goes to the ledger
+
+
+def put_by(folder: Path, earlier: Path) -> None:
+    """What was recorded as `folder` goes to `earlier`, with the commit it was measured at in its name."""
+    if folder.exists():
+        commit = json.loads((folder / "env.json").read_text()).get("commit") or "unknown"
+        (folder / "checkpoint.safetensors").unlink(missing_ok=True)
+        earlier.mkdir(parents=True, exist_ok=True)
+        folder.rename(earlier / f"{folder.name}@{commit[:7]}")
+
+
+def looks(run: Path, folder: Path) -> list[str]:
+    """The ledger's lines of a run: a line a look."""
+    result, seen = RunDirectory(run).read_result(), RunDirectory(run).read_looks()
+    here = result["environment"]
+    said = [(look["test"], look) for look in seen] or [(result.get("test"), here)]
+    kept = f"{folder.parent.name}/{folder.name}/result.json"
+    shown = [(result | {"test": test, "environment": look}, kept, look["date"][:10], "") for test, look in said]
+    return [line for entry in shown if (line := ledger.line(*entry))]
 
 
 def main() -> None:
@@ -26,10 +51,11 @@ def main() -> None:
         name, _ = RunDirectory(run).read_config()
         number = seen[name] = seen.get(name, -1) + 1
         folder = arguments.to / f"{name.replace('/', '-').replace(':', '-')}-seed{number}"
-        shutil.rmtree(folder, ignore_errors=True)
+        put_by(folder, arguments.to.parent / "earlier")
         folder.mkdir(parents=True)
         for file in SAID:
             shutil.copyfile(run / file, folder / file)
+        ledger.add(looks(run, folder))
         if not number:
             kept = folder / "checkpoint.safetensors"
             parts, header, _ = read_checkpoint(run / kept.name)

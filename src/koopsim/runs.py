@@ -7,6 +7,7 @@
     metrics.jsonl            one line an epoch: the truth that every curve is drawn from
     checkpoint.safetensors   where to go on from: weights, optimiser, random state
     result.json              written last, so its presence means the run is finished
+    looks.jsonl              one line each time the test split was looked at; kept even by --overwrite
 
 Every file is written whole or not at all, and none of them can carry code.
 """
@@ -34,6 +35,7 @@ __all__ = ["RunDirectory", "environment", "named", "read_run_json", "write_atomi
 RUN_FILES = (
     "config.json", "data.json", "inputs.json", "env.json", "metrics.jsonl", "checkpoint.safetensors", "result.json",
 )  # fmt: skip
+LOOKS = "looks.jsonl"  # added to, never begun anew: who chooses by a test figure has to count how often it was seen
 
 
 class RunDirectory:
@@ -46,6 +48,7 @@ class RunDirectory:
         self.metrics_file = self.path / "metrics.jsonl"
         self.checkpoint_file = self.path / "checkpoint.safetensors"
         self.result_file = self.path / "result.json"
+        self.looks_file = self.path / LOOKS
 
     @classmethod
     def create(
@@ -58,7 +61,7 @@ class RunDirectory:
         directory = cls(path)
         with folders.held(path) as folder:
             cls.refuse_taken(path, overwrite or again)
-            folders.claim(folder, "run", RUN_FILES, overwrite)
+            folders.claim(folder, "run", (*RUN_FILES, LOOKS), overwrite)
             for stale in reversed(RUN_FILES[1:]):
                 (folder / stale).unlink(missing_ok=True)
             directory.config_file.unlink(missing_ok=True)
@@ -80,7 +83,7 @@ class RunDirectory:
     def held(self) -> Iterator[None]:
         """Hold the folder alone while a run is trained in it; a second process is refused."""
         with folders.held(self.path) as folder:
-            folders.claim(folder, "run", RUN_FILES)
+            folders.claim(folder, "run", (*RUN_FILES, LOOKS))
             yield
 
     def read_config(self) -> tuple[str, Run]:
@@ -126,6 +129,17 @@ class RunDirectory:
                 )
         elif note:
             write_json(file, {"fingerprint": fingerprint})
+
+    def note_look(self, name: str, figures: dict[str, Any]) -> int:
+        """Write down that the test split was looked at, with what was seen; returns how many looks that makes."""
+        here = environment()
+        look = {key: here[key] for key in ("date", "commit", "command")} | {"name": name, "test": figures}
+        append_line(self.looks_file, json_text(look, f"a test figure of {self.path}", indent=None))
+        return len(self.read_looks())
+
+    def read_looks(self) -> list[dict[str, Any]]:
+        """Each time the test split was looked at, in order; runs from before this was counted have none."""
+        return read_lines(self.looks_file, lambda look: None if isinstance(look.get("test"), dict) else "no test in it")
 
     def read_result(self) -> dict[str, Any]:
         return read_run_json(self.result_file)

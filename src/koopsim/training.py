@@ -123,6 +123,8 @@ def train_run(
             training.resume()
         drive(training)
         result = training.result(name)
+        if "test" in result:
+            directory.note_look(name, result["test"])
         write_json(directory.result_file, result)
     return result
 

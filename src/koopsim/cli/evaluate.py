@@ -1,5 +1,6 @@
 """koopsim eval: the figures of a trained run on one split."""
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -56,6 +57,9 @@ def main(argv: list[str]) -> int:
     figures = task.evaluate(model, arguments.split)
     values = {"name": name, "split": arguments.split, **figures}
     json_text(values, f"the figures of {arguments.what}")  # NaN is no figure: said before anything is drawn
+    looks = 0
+    if arguments.split == "test" and not arguments.what.startswith(zoo.PREFIX):
+        looks = noted_look(RunDirectory(arguments.what), name, figures)
     files: list[Path] = []
     if arguments.out:
         with folders.held(arguments.out):
@@ -67,9 +71,20 @@ def main(argv: list[str]) -> int:
     print(f"{name} on {arguments.split}")
     for key, value in figures.items():
         print(f"  {key:<18} {value:.6g}")
+    if looks > 1:
+        print(f"  {looks} looks at the test split by now: choose settings by the valid split (looks.jsonl).")
     if files:
         print(f"  {', '.join(f.name for f in files)} are in {arguments.out}/")
     return 0
+
+
+def noted_look(directory, name: str, figures: dict[str, float]) -> int:
+    """How often the test split has been looked at with this look; a folder that cannot be written is no hindrance."""
+    try:
+        return directory.note_look(name, figures)
+    except KoopsimError as error:
+        print(f"This look at the test split was not noted: {error}", file=sys.stderr)
+        return 0
 
 
 def relocated(task, data: str | None, name: str):

@@ -1,0 +1,73 @@
+"""Looks at a test split are counted: by the run, and by the ledger of what is recorded."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from koopsim.cli import main
+from koopsim.runs import RunDirectory
+
+ROOT = Path(__file__).parent.parent
+TRAIN = ["train", "copy/sim-single", "--scale", "smoke", "--device", "cpu", "--recipe.epochs", "1",
+         "--task.train", "8", "--task.valid", "8", "--task.test", "8"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("looks") / "run"
+    assert main([*TRAIN, "--out", str(folder)]) == 0
+    return folder
+
+
+def test_a_run_counts_looks_at_its_test_split(run, capsys):
+    directory = RunDirectory(run)
+    assert [look["test"] for look in directory.read_looks()] == [directory.read_result()["test"]]
+    assert main(["eval", str(run), "--split", "valid", "--device", "cpu"]) == 0
+    assert len(directory.read_looks()) == 1  # the valid split may be looked at as often as one likes
+    assert main(["eval", str(run), "--device", "cpu"]) == 0
+    assert "2 looks at the test split" in capsys.readouterr().out
+    assert len(directory.read_looks()) == 2
+    assert main([*TRAIN, "--out", str(run), "--overwrite"]) == 0
+    assert len(directory.read_looks()) == 3  # begun anew, but not forgotten
+
+
+def test_a_folder_that_cannot_be_written_is_still_evaluated(run, capsys, monkeypatch):
+    from koopsim.errors import KoopsimError
+
+    def refuse(*_):
+        raise KoopsimError("read-only")
+
+    monkeypatch.setattr(RunDirectory, "note_look", refuse)
+    assert main(["eval", str(run), "--device", "cpu"]) == 0
+    said = capsys.readouterr()
+    assert "not noted: read-only" in said.err and "loss" in said.out
+
+
+def test_recording_adds_to_the_ledger_and_keeps_what_was_there(run, tmp_path):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("record.py", "ledger.py"):
+        (tools / name).write_bytes((ROOT / "tools" / name).read_bytes())
+    (tmp_path / "results").mkdir()
+    ledger = tmp_path / "results" / "LEDGER.md"
+    ledger.write_text("# Looks\n")
+    command = [sys.executable, str(tools / "record.py"), str(run), "--to", str(tmp_path / "results" / "here")]
+    for _ in range(2):
+        subprocess.run(command, check=True, capture_output=True)
+    looks = RunDirectory(run).read_looks()
+    lines = ledger.read_text().splitlines()[1:]
+    assert len(lines) == len(looks)  # a line a look, though it was recorded twice
+    assert all("| copy/sim-single | 0 |" in line and "loss" in line for line in lines)
+    earlier = list((tmp_path / "results" / "earlier").iterdir())
+    assert [e.name.partition("@")[0] for e in earlier] == ["copy-sim-single-seed0"]
+    assert json.loads((earlier[0] / "result.json").read_text())["name"] == "copy/sim-single"
+
+
+def test_every_recorded_row_is_in_the_ledger():
+    ledger = (ROOT / "results" / "LEDGER.md").read_text()
+    for path in sorted((ROOT / "results").glob("*/*/result.json")):
+        if "searches" not in path.parts and "test" in json.loads(path.read_text()):
+            assert str(path.relative_to(ROOT / "results")) in ledger, f"no line of {path}: use tools/record.py"
