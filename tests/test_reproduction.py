@@ -31,17 +31,12 @@ def test_table_two_is_twelve_rows_of_three_seeds(tmp_path):
 
 
 def test_a_figure_needs_the_runs_of_its_table_once(tmp_path):
-    assert names(
-        plan(
-            Wanted(
-                (
-                    "table1",
-                    "figure3",
-                ),
-                tmp_path,
-            )
-        )
-    ) == names(plan(Wanted(("table1",), tmp_path)))
+    assert names(plan(Wanted(("table1", "figure4"), tmp_path, only=("copy",)))) == names(
+        plan(Wanted(("table1",), tmp_path))
+    )
+    assert names(plan(Wanted(("figure3",), tmp_path))) == names(plan(Wanted(("table1",), tmp_path)))  # its old name
+    assert names(plan(Wanted(("figure5",), tmp_path))) == names(plan(Wanted(("table3",), tmp_path)))
+    assert {*names(plan(Wanted(("figure5",), tmp_path)))} < {*names(plan(Wanted(("figure4",), tmp_path)))}
     assert plan(Wanted(("figure2",), tmp_path)) == []
 
 

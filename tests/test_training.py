@@ -41,6 +41,7 @@ def test_a_run_leaves_all_its_files(tmp_path):
     directory, result = run_in(tmp_path / "r", small())
     assert {p.name for p in directory.path.iterdir()} == {
         "config.json", "env.json", "data.json", ".koopsim", "metrics.jsonl", "checkpoint.safetensors", "result.json",
+        "looks.jsonl",
     }  # fmt: skip
     assert json.loads(directory.result_file.read_text()) == result
     assert [line["epoch"] for line in directory.read_metrics()] == [1, 2, 3, 4]

@@ -1,7 +1,7 @@
 """The paper from one command: which runs make which table or figure, and which of them are still to be done.
 
-    table1, figure3    copy memory               table2    image classification
-    table3, figure4    image regression          figure2   the spectrum's index sets, which needs no run
+    table1, figure4    copy memory               table2               image classification
+    table3, figure5    image regression          figure1, 2 and 3     what a SIM is, the cases; they need no run
 
 A run that is finished is kept, one that was cut off goes on where it stopped, so the command can be given again
 until all of it is there.
@@ -25,19 +25,20 @@ from koopsim.progress import Progress
 from koopsim.report import Findings, Report, build_report, find
 from koopsim.report.build import REPORT_FILES
 from koopsim.report.figure2 import figure2
+from koopsim.report.overview import figure1, figure3
 from koopsim.runs import RunDirectory
 from koopsim.searching.carrying_out import How, Shown, resume_search, shown_nowhere, start_search
 from koopsim.searching.directory import Search, SearchDirectory
 from koopsim.searching.space import base_of, space_of
 from koopsim.training import Session, resume_run, start_run
 
-FIGURE2 = "figure2"  # needs no run
+DRAWN = {"figure1": figure1, "figure2": figure2, "figure3": figure3}  # these need no run
 
 
 def targets_known() -> tuple[str, ...]:
     """Every table and figure that can be asked for."""
-    made = [name for kind in task_kinds() for name in (kind.table, *kind.figures) if name]
-    return (*sorted((*made, FIGURE2), key=lambda name: (name.startswith("figure"), name)), "all")
+    made = {name for kind in task_kinds() for name in (kind.table, *kind.figures) if name}
+    return (*sorted(made | set(DRAWN), key=lambda name: (name.startswith("figure"), name)), "all")
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,8 @@ class Job:
 
 def rows(target: str, scale: Scale) -> dict[str, Scale]:
     """The presets behind a table or figure, each with the scale it is run at."""
-    for kind in task_kinds():
-        if target in (kind.table, *kind.figures):
-            return kind.rows(scale)
-    return {}
+    asked = [kind for kind in task_kinds() if target in (kind.table, *kind.figures)]
+    return {name: own for kind in asked for name, own in kind.rows(scale).items()}
 
 
 @dataclass(frozen=True)
@@ -195,4 +194,5 @@ def draw_report(wanted: Wanted, jobs: Sequence[Job]) -> tuple[tuple[Findings, Re
         if jobs:
             found = find([wanted.out / "runs"])
             reported = found, build_report(found, folder)
-        return reported, figure2(folder) if {FIGURE2, "all"} & set(wanted.targets) else []
+        asked = [draw for name, draw in DRAWN.items() if {name, "all"} & set(wanted.targets)]
+        return reported, [file for draw in asked for file in draw(folder)]

@@ -71,7 +71,7 @@ def test_broken_and_unfinished_runs_are_listed_not_fatal(folder, capsys):
     names = {file.split("/")[-1] for file in said["files"]}
     assert names == {path.name for path in out.iterdir()} - {".koopsim"}
     assert {f"table1.{form}" for form in ("md", "csv", "tex")} <= names
-    assert {"index.html", "figure3.svg", "figure3.png", "speed.svg", "searches.tex", "runs.md"} <= names
+    assert {"index.html", "figure4.svg", "figure4.png", "speed.svg", "searches.tex", "runs.md"} <= names
     for file in out.iterdir():
         assert file.stat().st_size > 100
     assert (out / "table1.md").read_text().startswith("| model |")
@@ -100,7 +100,7 @@ def test_it_says_what_it_wrote(folder, capsys):
     said = capsys.readouterr()
     assert f"3 runs, 1 search, on one page: {folder / 'out' / 'index.html'}" in said.out
     assert "table1.md/csv/tex" in said.out
-    assert "figure3.png/svg" in said.out
+    assert "figure4.png/svg" in said.out
     assert f"skipped {folder / 'bad.json'}: cannot be read: Expecting" in said.err
 
 

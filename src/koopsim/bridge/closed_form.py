@@ -1,8 +1,8 @@
 """The paper's route without training: the equilibrium from a Koopman matrix of the DEQ's own iteration.
 
     phi(f(z, x), x) = A phi(z, x)             EDMD with inputs held fixed        paper, eq. (3) and (4)
-    lim A^l phi(z_0, x) = P_1 phi(z_0, x)     P_1 projects onto eigenvalue 1     eq. (6)
-    z* ~ D P_1 phi(z_0, x)                    D reads z off phi: least squares   eq. (5) and (8)
+    lim A^l phi(z_0, x) = P_1 phi(z_0, x)     P_1 projects onto eigenvalue 1     eq. (7)
+    z* ~ D P_1 phi(z_0, x)                    D reads z off phi: least squares   eq. (6) and (9)
 
 Functions of x alone never change, so each is an eigenfunction of eigenvalue 1 exactly, whatever the misfit of
 the rest: P_1 says which function of x the others end at. Exact where the dictionary is closed: for the affine

@@ -1,7 +1,7 @@
 """The paper's two-tier equation without training: P'_1 of the lifted dynamics, by one least-squares fit.
 
-    phi = (a(x), psi(z, x)):   a(x) is the same a step later, psi(f(z, x), x) = C_a a + C psi          paper, eq. (3)
-    P'_1 phi = (a, (I - C)^-1 C_a a)          where averages along the iteration end                    eq. (9)
+    phi = (a(x), psi(z, x)):   a(x) is the same a step later, psi(f(z, x), x) = C_a a + C psi          paper, eq. (4)
+    P'_1 phi = (a, (I - C)^-1 C_a a)          where averages along the iteration end                    eq. (10)
     E[g(z) | x] = D P'_1 phi                  D reads g off phi: least squares
 
 Functions of x alone are eigenfunctions of eigenvalue 1, exactly; observables are made orthogonal to them under the

@@ -1,7 +1,7 @@
 """A SIM taught by a trained DEQ, or by any cell: its state map is fitted to where the iteration goes.
 
-    settles       min mean || nu(U V mu(x)) - z*(x) ||^2,    z* = f(z*, x)      paper, eq. (8) and (10)
-    keeps moving  min mean || U' V' psi(mu(x)) - E[psi(z)] ||^2                  eq. (9), `measures.py`
+    settles       min mean || nu(U V mu(x)) - z*(x) ||^2,    z* = f(z*, x)      paper, eq. (9) and (11)
+    keeps moving  min mean || U' V' psi(mu(x)) - E[psi(z)] ||^2                  eq. (10), `measures.py`
 
 The iteration is looked at first (`settling.py`). An equilibrium that a solver found but that repels is where nothing
 ever goes: where the iteration settles elsewhere, that is the target; where it does not settle at all, the target is

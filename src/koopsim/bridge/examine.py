@@ -1,6 +1,6 @@
 """A trained SIM's limit operator: how close the learnt U V is to the theory's projector.
 
-    lim A^l phi = U V phi,   V U = I_K in theory                             paper, eq. (6) and (8)
+    lim A^l phi = U V phi,   V U = I_K in theory                             paper, eq. (7) and (9)
 
 The K eigenvalues of U V that need not vanish are those of V U; all are 1 exactly if U V is a projector. The
 paper trains U and V free, so they are wherever training left them.

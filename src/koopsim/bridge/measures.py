@@ -1,7 +1,7 @@
 """Long-run averages of a cell that keeps moving, and the two-tier SIM that learns them.
 
     m(x) = lim (1/L) sum_l psi(z_l) = E[psi(z)],   z_{l+1} = f(z_l, x)          Birkhoff; paper, section 3.3
-    U' V' psi(mu(x)) = m(x),    nu(m(x)) = E[z]                                  paper, eq. (9)
+    U' V' psi(mu(x)) = m(x),    nu(m(x)) = E[z]                                  paper, eq. (10)
 
 psi is one map for both: the lifted space R^N of the SIM has the state in its first coordinates (the rest are free for
 what mu makes of x), so psi(z) is psi of the state with zeros behind it. The distance of two embeddings is the MMD of

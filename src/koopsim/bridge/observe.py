@@ -1,6 +1,6 @@
 """Watching a DEQ's hidden iteration: does it settle, for these inputs?
 
-    z_{l+1} = f(z_l, x),  x held fixed:   (K g)(z, x) = g(f(z, x), x)        paper, eq. (1) and (3)
+    z_{l+1} = f(z_l, x),  x held fixed:   (K g)(z, x) = g(f(z, x), x)        paper, eq. (1) and (4)
 
 For each input the iteration is run from several starts. What is fitted is the increment
 g(z, x) = f(z, x) - z, the observable that a solver drives to zero: g(z_{l+1}) = A g(z_l) without the constant

@@ -1,7 +1,7 @@
 """The SIM that a DEQ teaches: built to the size of its states, fitted to them by Adam on a cosine.
 
-    single-tier   z = nu(U V mu(x))              states that settle              paper, eq. (10)
-    two-tier      z = nu(U' V' psi(mu(x)))       measures that stay as they are  eq. (9)
+    single-tier   z = nu(U V mu(x))              states that settle              paper, eq. (11)
+    two-tier      z = nu(U' V' psi(mu(x)))       measures that stay as they are  eq. (10)
 
 nu begins as a linear map, h reads the state as the DEQ does, so that the SIM does the DEQ's task.
 """

@@ -1,6 +1,6 @@
 """A SIM's answer as the place where a DEQ's solver starts.
 
-    z_0 = nu(U V phi(x)) ~ z*,   then solve z = f(z, x) from there           paper, eq. (2) and (8)
+    z_0 = nu(U V phi(x)) ~ z*,   then solve z = f(z, x) from there           paper, eq. (2) and (9)
 
 The equilibrium and its gradient depend on f alone, not on z_0: the result is the same to the solver's
 tolerance, in fewer steps the closer the SIM is. The SIM itself is never trained through the solve.

@@ -65,7 +65,7 @@ def show_report(found: "Findings", report: "Report") -> None:
 
 
 def _grouped(files: list[Path]) -> str:
-    """table1.md/csv/tex, figure3.png/svg, ..."""
+    """table1.md/csv/tex, figure4.png/svg, ..."""
     forms: dict[str, list[str]] = {}
     for file in files:
         forms.setdefault(file.stem, []).append(file.suffix.removeprefix("."))

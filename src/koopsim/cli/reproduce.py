@@ -11,14 +11,15 @@ import tyro
 from koopsim.cli import parse
 from koopsim.errors import KoopsimError
 
+Target = Literal["table1", "table2", "table3", "figure1", "figure2", "figure3", "figure4", "figure5", "all"]
+
 
 @dataclass(frozen=True)
 class Arguments:
     """Train, evaluate and report what a table or figure of the paper needs. Give the same command again to go on."""
 
-    targets: Annotated[tuple[Literal["table1", "table2", "table3", "figure2", "figure3", "figure4", "all"], ...],
-                       tyro.conf.Positional]  # fmt: skip
-    """Which ones: table1 table2 table3 figure2 figure3 figure4, or all."""
+    targets: Annotated[tuple[Target, ...], tyro.conf.Positional]
+    """Which ones, by the paper's numbers: table1 table2 table3 figure1 ... figure5, or all."""
     scale: Literal["paper", "smoke"] = "paper"
     """The paper's size, or the same code at a size that ends in minutes on two cores."""
     out: Path = Path("reproduced")

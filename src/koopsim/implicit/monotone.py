@@ -1,4 +1,4 @@
-"""monDEQ: an equilibrium network that has exactly one equilibrium, and finds it (paper, section 4.2).
+"""monDEQ: an equilibrium network that has exactly one equilibrium, and finds it (paper, section 5.2).
 
     z* = relu(W z* + U x + b),   sym(I - W) >= m I                   Winston & Kolter, NeurIPS 2020
 

@@ -1,4 +1,4 @@
-"""The Universal-Transformer DEQ of the copy-memory task, 17,010 parameters (paper, section 4.1).
+"""The Universal-Transformer DEQ of the copy-memory task, 17,010 parameters (paper, section 5.1).
 
     q, k, v = W_qkv LN(z) + u                    u: the injection, a linear map of the embedded token
     a       = z + W_o Attention(q, k, v) + b_o

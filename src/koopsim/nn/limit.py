@@ -1,6 +1,6 @@
 """The limit operator: where the lifted dynamics end up.
 
-    lim A^l phi = U V phi                                       paper, eq. (6) and (8)
+    lim A^l phi = U V phi                                       paper, eq. (7) and (9)
 
 The columns of U span the eigenvectors of A with eigenvalue 1 and the rows of V are their duals, so in theory
 V U = I and U V is a projector: once there, the dynamics stay there. The paper leaves U and V free;

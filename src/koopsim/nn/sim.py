@@ -1,8 +1,8 @@
 """Stable invariant models, composed from the four maps beside this file.
 
-single-tier   z = nu( U V mu(x) )                           paper, eq. (10)
-two-tier      z = nu( U' V' psi(mu(x)) )                    paper, eq. (10), second line
-RFF only      z = nu( U V psi(x) )                          paper, eq. (11)
+single-tier   z = nu( U V mu(x) )                           paper, eq. (11)
+two-tier      z = nu( U' V' psi(mu(x)) )                    paper, eq. (11), second line
+RFF only      z = nu( U V psi(x) )                          paper, eq. (12)
 output        y = h(z)
 """
 

@@ -1,4 +1,4 @@
-"""Pictures side by side: the paper's Figure 4, error maps, PSNR against seconds, and a fit as it converges."""
+"""Pictures side by side: the paper's Figure 5, error maps, PSNR against seconds, and a fit as it converges."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from koopsim.pictures.read import to_pixels
 COLOURS = {"SIM (single)": "#2563eb", "SIM (two)": "#dc2626", "SIM (RFF only)": "#059669", "Tancik": "#6b7280"}
 
 
-def figure4(
+def figure5(
     rows: Sequence[Mapping[str, NDArray]], path: Path, psnrs: Sequence[Mapping[str, float]] | None = None
 ) -> Path:
     """Truth and models side by side, one row a picture: each row maps a title to (height, width, 3) in [0, 1]."""

@@ -3,7 +3,7 @@
 from koopsim.report.build import Report, build_report
 from koopsim.report.classification import classification_table, learning_curves
 from koopsim.report.collect import Findings, collect, find
-from koopsim.report.copy_memory import copy_memory_table, figure3
+from koopsim.report.copy_memory import copy_memory_table, figure4
 from koopsim.report.pictures import image_table
 from koopsim.report.tables import Table
 
@@ -15,7 +15,7 @@ __all__ = [
     "classification_table",
     "collect",
     "copy_memory_table",
-    "figure3",
+    "figure4",
     "find",
     "image_table",
     "learning_curves",

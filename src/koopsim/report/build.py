@@ -8,7 +8,7 @@ from koopsim.files import folders
 from koopsim.report.classification import classification_table, learning_curves
 from koopsim.report.collect import Findings
 from koopsim.report.compare import SideBySide, comparisons
-from koopsim.report.copy_memory import copy_memory_table, figure3
+from koopsim.report.copy_memory import copy_memory_table, figure4
 from koopsim.report.names import in_order
 from koopsim.report.other_tasks import other_tables
 from koopsim.report.pictures import image_table
@@ -23,7 +23,7 @@ from koopsim.runs import write_atomically
 PAGE = "index.html"
 TITLE = b"<title>koopsim: report</title>"  # what a report from before there were markers is known by
 TABLES = ("table1", "table2", "table3", "speed", "spectra", "searches", "runs")
-DRAWN = ("figure2", "figure3", "figure4", "classification", "speed", "spectra")
+DRAWN = ("figure1", "figure2", "figure3", "figure4", "figure5", "classification", "speed", "spectra")
 REPORT_FILES = (
     PAGE, *(f"{name}.{form}" for name in TABLES for form in ("md", "csv", "tex")),
     *(f"{name}.{form}" for name in DRAWN for form in ("png", "svg")),
@@ -80,16 +80,16 @@ def _written(content: Content, texts: dict[str, str], out: Path) -> Report:
         for name, text in texts.items():
             write_atomically(out / name, (text.rstrip("\n") + "\n").encode())
         runs = content.found.runs
-        figures = figure3(runs, out) + learning_curves(runs, out) + speed_figure(content.faster, out)
-        figures += spectrum_figure(content.planes, out) + _figure4(content.pairs, out)
+        figures = figure4(runs, out) + learning_curves(runs, out) + speed_figure(content.faster, out)
+        figures += spectrum_figure(content.planes, out) + _figure5(content.pairs, out)
     except OSError as error:
         raise KoopsimError(f"Cannot write into {out}: {error.strerror}.") from error
     return Report([*(out / name for name in texts), *figures], content.tables, content.left_out)
 
 
-def _figure4(pairs: list[SideBySide], out: Path) -> list[Path]:
-    """Figure 4: truth and models side by side, of the pictures that all models drew."""
-    from koopsim.pictures.figures import figure4
+def _figure5(pairs: list[SideBySide], out: Path) -> list[Path]:
+    """Figure 5: truth and models side by side, of the pictures that all models drew."""
+    from koopsim.pictures.figures import figure5
 
     most = max((len(pair.models) for pair in pairs), default=0)
     full = [pair for pair in pairs if len(pair.models) == most and list(pair.models) == list(pairs[0].models)]
@@ -97,4 +97,4 @@ def _figure4(pairs: list[SideBySide], out: Path) -> list[Path]:
         return []
     rows = [{"truth": pair.truth, **{title: values for title, (values, _) in pair.models.items()}} for pair in full[:4]]
     psnrs = [{t: p for t, (_, p) in pair.models.items() if p is not None} for pair in full[:4]]
-    return [figure4(rows, out / f"figure4.{form}", psnrs) for form in ("png", "svg")]
+    return [figure5(rows, out / f"figure5.{form}", psnrs) for form in ("png", "svg")]

@@ -1,4 +1,4 @@
-"""Image classification: Table 2, each published accuracy beside ours, and the learning curves.   paper, section 4.2"""
+"""Image classification: Table 2, each published accuracy beside ours, and the learning curves.   paper, section 5.2"""
 
 import statistics
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Copy memory: Table 1, each published loss beside ours, and Figure 3.      paper, section 4.1"""
+"""Copy memory: Table 1, each published loss beside ours, and Figure 4.      paper, section 5.1"""
 
 import math
 import statistics
@@ -50,8 +50,8 @@ def _copy_memory_row(group: list[Result], name: str, horizon: int) -> list[str]:
     ]
 
 
-def figure3(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Figure 3: training loss of copy memory against run-time and against epochs, as PNG and SVG."""
+def figure4(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Figure 4: training loss of copy memory against run-time and against epochs, as PNG and SVG."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -84,7 +84,7 @@ def figure3(results: Sequence[Result], folder: Path) -> list[Path]:
     right.legend(unique.values(), unique.keys(), frameon=False)
     horizon = runs[0]["run"]["task"]["horizon"]
     figure.suptitle(f"Copy memory, T = {horizon}, on {machine_of(runs[0])}", fontsize=11)
-    files = [folder / "figure3.png", folder / "figure3.svg"]
+    files = [folder / "figure4.png", folder / "figure4.svg"]
     for file in files:
         write_figure(file, figure)
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""Learning curves for the page: a chart a data set, a series a run, against run-time or epochs.   paper, Figure 3"""
+"""Learning curves for the page: a chart a data set, a series a run, against run-time or epochs.   paper, Figure 4"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Table 3: PSNR on the test pixels of sets of pictures, the published values beside ours.   paper, section 4.3"""
+"""Table 3: PSNR on the test pixels of sets of pictures, the published values beside ours.   paper, section 5.3"""
 
 from collections.abc import Sequence
 

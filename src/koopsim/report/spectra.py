@@ -1,6 +1,6 @@
 """The spectra of trained SIMs: the eigenvalues of U V, all of which would be 1 or 0 were it the theory's projector.
 
-    lim A^l phi = U V phi,   V U = I_K in theory                             paper, eq. (6) and (8)
+    lim A^l phi = U V phi,   V U = I_K in theory                             paper, eq. (7) and (9)
 
 Read from the weights that run directories hold. What would take long is left out, and said.
 """

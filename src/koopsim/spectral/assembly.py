@@ -1,6 +1,6 @@
 """Putting the clusters together: the case, the limit, and the terms of A^l.
 
-    cesaro limit = P_1,      rotation = sum over clusters on the circle of mu P,      paper, eq. (6) and (7)
+    cesaro limit = P_1,      rotation = sum over clusters on the circle of mu P,      paper, eq. (7) and (8)
 
 One cluster certainly outside or defective decides for divergence; else one unclear cluster decides nothing. What is
 taken to be on the circle must be able to be there all at once: a matrix within the noise has to be found

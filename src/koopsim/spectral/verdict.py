@@ -1,7 +1,7 @@
 """The verdict: which of the four cases, and everything the paper's equations (6) and (7) need.
 
-    fixed-point      lim A^l = P_1                                                   eq. (6)
-    invariant-set    A^l -> P_1 + (-1)^l P_-1 + sum over pairs of rotations by l Delta   eq. (7)
+    fixed-point      lim A^l = P_1                                                   eq. (7)
+    invariant-set    A^l -> P_1 + (-1)^l P_-1 + sum over pairs of rotations by l Delta   eq. (8)
 
 J1 = `fixed`, J2 = `flipping`, J3 = `rotating` are the index sets of the paper's Figure 2, as indices into
 `eigenvalues`. Angles are Delta = atan2(Im, Re): the paper's arctan(beta / alpha) loses the quadrant.

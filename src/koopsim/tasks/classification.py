@@ -1,4 +1,4 @@
-"""Image classification: name what is in the picture.                 paper, section 4.2
+"""Image classification: name what is in the picture.                 paper, section 5.2
 
     loss: cross-entropy      figure: share of test images named right
 

@@ -1,4 +1,4 @@
-"""Table 1, copy memory: its models and recipes, what the paper has, what a run takes.    paper, section 4.1
+"""Table 1, copy memory: its models and recipes, what the paper has, what a run takes.    paper, section 5.1
 
 Recipes hold the hyper-parameters that our own search found on the validation split (results/ says how); Adam's eps and
 the clipping are the paper's (appendix B.1).

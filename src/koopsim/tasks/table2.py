@@ -1,4 +1,4 @@
-"""Table 2, image classification: its models and recipes, what the paper has, what a run takes.    paper, section 4.2
+"""Table 2, image classification: its models and recipes, what the paper has, what a run takes.    paper, section 5.2
 
 Recipes hold the hyper-parameters that our own search found on the validation split (results/ says how).
 """

@@ -1,4 +1,4 @@
-"""Table 3, image regression: its models and recipes, what the paper has, what a run takes.    paper, section 4.3"""
+"""Table 3, image regression: its models and recipes, what the paper has, what a run takes.    paper, section 5.3"""
 
 from collections.abc import Iterator
 from dataclasses import replace
