@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from koopsim.bridge.cells import LimitCycle, example_inputs
-from koopsim.report.overview import Spiral, figure1, figure3, paths, ring_of_measure, settled
+from koopsim.report.overview import Spiral, figure1, figure3, paths, ring_of_measure, spirals
 
 
 def test_the_sim_of_figure_1_is_where_the_iteration_goes():
-    walked, answer = settled()
+    walked, answer = spirals()
     further = torch.tensor(walked[:, 1])  # z_1 = x, as z_0 = 0
     there = paths(Spiral(), further, 300)[:, -1]
     assert np.allclose(answer, there, rtol=0, atol=1e-9)

@@ -39,7 +39,7 @@ def paths(cell: nn.Module, x: Tensor, steps: int) -> np.ndarray:
     return torch.stack(states, 1).numpy()
 
 
-def settled() -> tuple[np.ndarray, np.ndarray]:
+def spirals() -> tuple[np.ndarray, np.ndarray]:
     """Of the cell that settles, on inputs nothing was fitted to: its iterates, and what the SIM gives at once."""
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(40, 2, dtype=torch.float64, generator=draw)
@@ -56,7 +56,7 @@ def ring_of_measure(x: Tensor) -> float:
 def figure1(folder: Path) -> list[Path]:
     """A DEQ's iterates on their way, and the SIM's answer after its three steps, as PNG and SVG."""
     plt = _pyplot()
-    walked, answer = settled()
+    walked, answer = spirals()
     figure, (plane, errors) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for number, (path, point) in enumerate(zip(walked, answer, strict=True)):
         plane.plot(*path.T, ".-", lw=0.8, ms=4, color=f"C{number}")
@@ -73,7 +73,7 @@ def figure1(folder: Path) -> list[Path]:
 def figure3(folder: Path) -> list[Path]:
     """Both tiers: what settles goes to a point, what does not has a measure that stays; as PNG and SVG."""
     plt = _pyplot()
-    walked, answer = settled()
+    walked, answer = spirals()
     x = example_inputs(300, 1).double()
     orbit = paths(LimitCycle(), x[:1], ORBIT)[0]
     radius = ring_of_measure(x)
