@@ -11,8 +11,6 @@ A column `t` or `time` is time and no state; a column `trajectory` says which on
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,15 +19,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from koopsim.datasets.delimited import Delimited, is_missing, is_number
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.arrays import read_npy, read_npz
 from koopsim.files.memory import require_memory
-from koopsim.files.opened import MEBI, read_bytes, require_plain
+from koopsim.files.opened import MEBI, require_plain
 
 Array = NDArray[Any]
 Meaning = Literal["matrix", "trajectory"]
 TIMES = ("t", "time", "times")
-MISSING = ("", "na", "n/a", "nan", "null", "none")
 MOST_TEXT = 4096 * MEBI
 
 
@@ -180,35 +178,24 @@ def _seconds(values: Array, path: Path) -> Array:
 
 
 def _read_text(path: Path) -> Series:
-    try:
-        text = read_bytes(path, MOST_TEXT, "table").decode("utf-8-sig")
-        tabs = path.suffix.lower() == ".tsv"
-        reader = csv.reader(io.StringIO(text), delimiter="\t" if tabs else ",")
-        rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise KoopsimError(f"{path} cannot be read as CSV: {str(error).rstrip('.')}.") from error
-    names: list[str] | None = None
-    if rows and not any(_is_number(cell) for cell in rows[0][1]):
-        names, rows = [cell.strip() for cell in rows[0][1]], rows[1:]
+    file = Delimited(path)
+    if file.size > MOST_TEXT:
+        raise KoopsimError(f"{path} has {file.size:,} bytes; a trajectory as text has {MOST_TEXT:,} at most.")
+    chunks = list(file.chunks())
+    rows, lines = [row for c in chunks for row in c.rows], [line for c in chunks for line in c.lines]
     if not rows:
         raise KoopsimError(f"{path} has no numbers in it.")
-    width = len(names or rows[0][1])
-    for line, row in rows:
-        if len(row) != width:
-            raise KoopsimError(f"{path}, line {line} has {len(row)} values; the lines before have {width}.")
-    require_memory(8 * width * len(rows), f"{path} asks for")
-    columns = {}
-    for j, name in enumerate(names or _default_names(width)):
-        columns[name] = _column([row[j] for _, row in rows], [line for line, _ in rows], path, name)
-    if len(columns) < width:
-        twice = next(n for n in names or [] if (names or []).count(n) > 1)
-        raise KoopsimError(f"{path} has two columns called {twice!r}; give each a name of its own.")
+    require_memory(8 * file.width * len(rows), f"{path} asks for")
+    columns = {
+        name: _column([row[j] for row in rows], lines, path, name)
+        for j, name in enumerate(file.names or _default_names(file.width))
+    }
     return _table(columns, path)
 
 
 def _column(cells: list[str], lines: list[int], path: Path, name: str) -> Array:
     try:
-        return np.array([np.nan if c.strip().lower() in MISSING else float(c) for c in cells])
+        return np.array([np.nan if is_missing(c) else float(c) for c in cells])
     except ValueError:
         pass
     if name.lower() in TIMES:
@@ -216,18 +203,8 @@ def _column(cells: list[str], lines: list[int], path: Path, name: str) -> Array:
             return np.array(cells, dtype="datetime64[ns]")
         except ValueError:
             pass
-    at = next(i for i, c in enumerate(cells) if not _is_number(c))
+    at = next(i for i, c in enumerate(cells) if not is_number(c))
     raise KoopsimError(f"{path}, line {lines[at]}: {cells[at].strip()!r} is not a number.")
-
-
-def _is_number(cell: str) -> bool:
-    if cell.strip().lower() in MISSING:
-        return bool(cell.strip())
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _table(columns: dict[str, Array], path: Path) -> Series:

@@ -1,0 +1,191 @@
+"""Tables from files: what is a number, what a word, what is missing, and one sentence for what is neither."""
+
+import os
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from koopsim.datasets import delimited, table
+from koopsim.datasets.row_splits import TEST, TRAIN, VALID, split_by_column, split_rows
+from koopsim.datasets.table import Column, Table, read_table
+from koopsim.errors import KoopsimError
+
+TEXT = "age,town,income,ok\n30,Bonn,1.5,yes\n,Kiel,2e3,no\n41,,nan,yes\n7,Bonn,-1,NA\n"
+
+
+def same(found: Table) -> None:
+    assert found.names == ("age", "town", "income", "ok")
+    np.testing.assert_array_equal(found["age"].values, [30, np.nan, 41, 7])
+    assert found["town"].texts() == ["Bonn", "Kiel", None, "Bonn"]
+    np.testing.assert_array_equal(found["income"].values, [1.5, 2000, np.nan, -1])
+    assert found["ok"].texts() == ["yes", "no", "yes", None]
+    assert not found["age"].is_text
+    assert found["ok"].is_text
+
+
+def test_numbers_words_and_what_is_missing(tmp_path):
+    (tmp_path / "a.csv").write_text(TEXT)
+    (tmp_path / "b.csv").write_text(TEXT.replace(",", ";"))
+    (tmp_path / "c.tsv").write_text("\ufeff" + TEXT.replace(",", "\t").replace("\n", "\r\n"))
+    for name in ("a.csv", "b.csv", "c.tsv"):
+        same(read_table(tmp_path / name))
+
+
+def test_parquet_and_arrow_say_the_same(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import feather, parquet
+
+    columns = {
+        "age": [30, None, 41, 7],
+        "town": ["Bonn", "Kiel", None, "Bonn"],
+        "income": [1.5, 2e3, float("nan"), -1.0],
+        "ok": pyarrow.array(["yes", "no", "yes", None]).dictionary_encode(),
+    }
+    given = pyarrow.table(columns)
+    parquet.write_table(given, tmp_path / "a.parquet")
+    feather.write_feather(given, tmp_path / "a.feather")
+    feather.write_feather(given, tmp_path / "a.arrow", compression="uncompressed")
+    for name in ("a.parquet", "a.feather", "a.arrow"):
+        same(read_table(tmp_path / name))
+    days = pyarrow.table({"day": np.array(["2024-01-02", "2024-01-01"], "datetime64[s]"), "b": [True, False]})
+    parquet.write_table(days, tmp_path / "days.parquet")
+    found = read_table(tmp_path / "days.parquet")
+    np.testing.assert_array_equal(found["day"].times("days"), [86400, 0])
+    np.testing.assert_array_equal(found["b"].values, [1, 0])
+    parquet.write_table(pyarrow.table({"x": [[1, 2], [3]]}), tmp_path / "lists.parquet")
+    with pytest.raises(KoopsimError, match=r"'x' holds list.*expected numbers"):
+        read_table(tmp_path / "lists.parquet")
+
+
+def test_arrays(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.arange(6.0).reshape(3, 2), y=np.array(["a", "b", "a"]))
+    found = read_table(tmp_path / "a.npz")
+    assert found.names == ("x0", "x1", "y")
+    np.testing.assert_array_equal(found["x1"].values, [1, 3, 5])
+    assert found["y"].texts() == ["a", "b", "a"]
+
+
+def test_a_word_late_in_a_column_makes_all_of_it_words(tmp_path, monkeypatch):
+    monkeypatch.setattr(delimited, "ROWS", 10)
+    (tmp_path / "a.csv").write_text("n,code\n" + "".join(f"{i},0{i}\n" for i in range(50)) + "50,x\n")
+    found = read_table(tmp_path / "a.csv")
+    assert found["code"].texts() == [f"0{i}" for i in range(50)] + ["x"]
+    np.testing.assert_array_equal(found["n"].values, np.arange(51))
+
+
+def test_codes_are_those_that_occur_in_order():
+    column = Column("c", np.array([2, 0, -1, 2], np.int32), ("z", "never", "a"))
+    codes, words = column.codes()
+    assert words == ("a", "z")
+    np.testing.assert_array_equal(codes, [0, 1, -1, 0])
+    codes, words = Column("n", np.array([3.0, np.nan, 0.5, 3.0])).codes()
+    assert words == ("0.5", "3")
+    np.testing.assert_array_equal(codes, [1, -1, 0, 1])
+
+
+def test_a_file_larger_than_memory_is_refused_after_its_first_rows(tmp_path):
+    file = tmp_path / "large.csv"
+    file.write_text("a,b\n" + "1.5,2.5\n" * 20_000)
+    os.truncate(file, 10 * 2**40)  # ten tebibytes, none of them on the disk
+    tracemalloc.start()
+    with pytest.raises(KoopsimError, match=r"GiB to be in memory.*make it smaller"):
+        read_table(file)
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "x,y\n1,2\n3\n", "line 3 has 1 values"),
+        ("a.csv", "", "empty"),
+        ("a.csv", "x,y\n", "2 columns and 0 rows"),
+        ("a.csv", "x,x\n1,2\n", "two columns called 'x'"),
+        ("a.csv", "x,\xff\n1,2\n", "cannot be read as CSV"),
+        ("a.csv", 'x,y\n1,"' + "z" * 200_000, "cannot be read as CSV"),
+        ("a.parquet", "PAR1junkPAR1", "Parquet"),
+        ("a.arrow", "ARROW1junk", "Arrow"),
+        ("a.npz", "no zip", "npz"),
+        ("a.txt", "1", "is no table"),
+    ],
+)
+def test_refusals(tmp_path, name, text, message):
+    if name.endswith(("parquet", "arrow")):
+        pytest.importorskip("pyarrow")
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(KoopsimError, match=message) as error:
+        read_table(tmp_path / name)
+    assert "\n" not in str(error.value)
+
+
+def test_pipes_folders_other_names_and_other_lengths(tmp_path):
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "folder.csv").mkdir()
+    np.savez(tmp_path / "a.npz", x=np.ones(3), y=np.ones(4))
+    np.savez(tmp_path / "b.npz", x=np.ones((2, 2)), x1=np.ones(2))
+    np.savez(tmp_path / "c.npz", x=np.ones((2, 2, 2)))
+    for name, message in [
+        ("pipe.csv", "a pipe"), ("folder.csv", "a folder"), ("none.csv", "There is no file"),
+        ("a.npz", "different lengths"), ("b.npz", "of one name"), ("c.npz", r"shape \(2, 2, 2\)"),
+    ]:  # fmt: skip
+        with pytest.raises(KoopsimError, match=message):
+            read_table(tmp_path / name)
+    (tmp_path / "d.csv").write_text(TEXT)
+    with pytest.raises(KoopsimError, match=r"no column .agee.\. Did you mean 'age'"):
+        _ = read_table(tmp_path / "d.csv")["agee"]
+
+
+def test_times_are_numbers_or_dates():
+    dates = Column("t", np.array([1, 0], np.int32), ("2024-01-01", "2024-01-01T00:01:00"))
+    np.testing.assert_array_equal(dates.times("f"), [60, 0])
+    assert dates.looks_like_dates
+    assert not Column("t", np.zeros(1, np.int32), ("12-inch",)).looks_like_dates
+    with pytest.raises(KoopsimError, match="'soon', which is no time"):
+        Column("t", np.zeros(1, np.int32), ("soon",)).times("f")
+    with pytest.raises(KoopsimError, match="1 rows have no time"):
+        Column("t", np.array([np.nan])).times("f")
+
+
+# ---------------------------------------------------------------- splits
+
+
+def test_shares_of_every_class():
+    strata = np.repeat([0, 1, 2], [700, 250, 50])
+    marks = split_rows(1000, 0.1, 0.2, 3, strata)
+    for mark, share in ((TEST, 0.2), (VALID, 0.1), (TRAIN, 0.7)):
+        counts = np.bincount(strata[marks == mark])
+        np.testing.assert_allclose(counts, np.array([700, 250, 50]) * share, atol=1.01)
+    assert (split_rows(1000, 0.1, 0.2, 3, strata) == marks).all()
+    assert (split_rows(1000, 0.1, 0.2, 4, strata) != marks).any()
+    for n in range(4, 40):
+        assert set(split_rows(n, 0.1, 0.2, 0)) == {TRAIN, VALID, TEST}
+
+
+def test_groups_stay_whole():
+    groups = np.random.default_rng(0).integers(0, 40, 2000)
+    marks = split_rows(2000, 0.1, 0.2, 1, groups=groups)
+    for group in range(40):
+        assert len(set(marks[groups == group])) == 1
+    assert abs((marks == TEST).mean() - 0.2) < 0.03
+    assert abs((marks == VALID).mean() - 0.1) < 0.03
+    assert set(split_rows(6, 0.3, 0.3, 0, groups=np.array([0, 0, 1, 1, 2, 2]))) == {TRAIN, VALID, TEST}
+    with pytest.raises(KoopsimError, match="2 groups"):
+        split_rows(4, 0.1, 0.2, 0, groups=np.array([0, 0, 1, 1]))
+
+
+def test_a_column_says_it():
+    column = Column("part", np.array([0, 1, 2, 0, 0, 0], np.int32), ("Train", "validation", "test"))
+    np.testing.assert_array_equal(split_by_column(column, "f", 0.1, 0.2, 0), [0, 1, 2, 0, 0, 0])
+    partly = Column("part", np.array([0, 1] * 10, np.int32), ("train", "test"))
+    marks = split_by_column(partly, "f", 0.2, 0.2, 0)
+    assert ((marks == TEST) == (partly.values == 1)).all()
+    assert (marks == VALID).sum() == 2
+    with pytest.raises(KoopsimError, match="'part' says 'dev'"):
+        split_by_column(Column("part", np.zeros(3, np.int32), ("dev",)), "f", 0.1, 0.1, 0)
+    with pytest.raises(KoopsimError, match="nothing at all"):
+        split_by_column(Column("part", np.array([0, -1], np.int32), ("train",)), "f", 0.1, 0.1, 0)
+
+
+def test_all_readers_have_a_name():
+    assert set(table.ENDINGS) == {".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npz"}
