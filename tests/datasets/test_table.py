@@ -8,13 +8,13 @@ import pytest
 
 from koopsim.datasets import delimited, table
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID, split_by_column, split_rows
-from koopsim.datasets.table import Column, Table, read_table
+from koopsim.datasets.table import Column, DataTable, read_table
 from koopsim.errors import KoopsimError
 
 TEXT = "age,town,income,ok\n30,Bonn,1.5,yes\n,Kiel,2e3,no\n41,,nan,yes\n7,Bonn,-1,NA\n"
 
 
-def same(found: Table) -> None:
+def same(found: DataTable) -> None:
     assert found.names == ("age", "town", "income", "ok")
     np.testing.assert_array_equal(found["age"].values, [30, np.nan, 41, 7])
     assert found["town"].texts() == ["Bonn", "Kiel", None, "Bonn"]

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from koopsim.datasets.table import Column, Table, read_table
+from koopsim.datasets.table import Column, DataTable, read_table
 from koopsim.datasets.table_inputs import CategoryInput, NumberInput, TableInputs, Target, learn_inputs, learn_targets
 from koopsim.errors import KoopsimError
 
@@ -14,12 +14,12 @@ ROWS = "a,c,y\n1,red,0\n,blue,1\n3,,0\n5,red,1\n100,green,1\n"
 
 
 @pytest.fixture
-def given(tmp_path) -> Table:
+def given(tmp_path) -> DataTable:
     (tmp_path / "t.csv").write_text(ROWS)
     return read_table(tmp_path / "t.csv")
 
 
-def learnt(table: Table) -> TableInputs:
+def learnt(table: DataTable) -> TableInputs:
     rows = np.arange(4)  # the last row is not for training
     return learn_inputs(table, learn_targets(table, ["y"], None, rows), rows)
 
@@ -51,24 +51,24 @@ def test_json_and_back(given):
 
 def test_other_tables(given):
     inputs = learnt(given)
-    more = Table("m.csv", [Column("z", np.zeros(2)), given["c"].take([0, 1]), given["a"].take([0, 1])])
+    more = DataTable("m.csv", [Column("z", np.zeros(2)), given["c"].take([0, 1]), given["a"].take([0, 1])])
     np.testing.assert_array_equal(inputs.encode(more), inputs.encode(given.take([0, 1])))
     for table, message in [
         (given.without(["a"]), "no column 'a', which the model was trained on; it has: c, y"),
-        (Table("w.csv", [given["c"], Column("a", np.zeros(5, np.int32), ("x",))]), "holds words such as 'x'"),
-        (Table("i.csv", [given["c"], Column("a", np.full(5, np.inf))]), "infinite in row 1"),
+        (DataTable("w.csv", [given["c"], Column("a", np.zeros(5, np.int32), ("x",))]), "holds words such as 'x'"),
+        (DataTable("i.csv", [given["c"], Column("a", np.full(5, np.inf))]), "infinite in row 1"),
     ]:
         with pytest.raises(KoopsimError, match=message):
             inputs.encode(table)
     with pytest.raises(KoopsimError, match="says '7', which was no class"):
-        inputs.encode_targets(Table("o.csv", [Column("y", np.array([0.0, 7]))]))
+        inputs.encode_targets(DataTable("o.csv", [Column("y", np.array([0.0, 7]))]))
 
 
 def test_a_gap_that_training_did_not_have_is_filled_and_said():
-    table = Table("t", [Column("a", np.array([1.0, 2, 4])), Column("y", np.array([0.5, 1, 2]))])
+    table = DataTable("t", [Column("a", np.array([1.0, 2, 4])), Column("y", np.array([0.5, 1, 2]))])
     inputs = learn_inputs(table, learn_targets(table, ["y"], None, np.arange(3)), np.arange(3))
     with pytest.warns(UserWarning, match="1 rows have no 'a'.*median 2"):
-        x = inputs.encode(Table("n", [Column("a", np.array([np.nan, 2]))]))
+        x = inputs.encode(DataTable("n", [Column("a", np.array([np.nan, 2]))]))
     assert x[0] == x[1]
     assert x.shape == (2, 1)
 
@@ -77,7 +77,7 @@ def test_what_a_target_means(tmp_path):
     rows = np.arange(100)
 
     def target(values, meaning=None) -> Target:
-        return learn_targets(Table("t", [Column("y", values)]), ["y"], meaning, rows)[0]
+        return learn_targets(DataTable("t", [Column("y", values)]), ["y"], meaning, rows)[0]
 
     assert target(rows % 3.0).classes == ("0", "1", "2")
     assert target(rows % 3 + 0.5).classes is None
@@ -115,7 +115,7 @@ def test_refusals(tmp_path, text, message):
 
 
 def test_several_targets_are_numbers():
-    table = Table("t", [Column("a", np.arange(3.0)), Column("b", np.arange(3.0) / 7), Column("c", np.ones(3))])
+    table = DataTable("t", [Column("a", np.arange(3.0)), Column("b", np.arange(3.0) / 7), Column("c", np.ones(3))])
     targets = learn_targets(table, ["b", "c"], "regression", np.arange(3))
     inputs = learn_inputs(table, targets, np.arange(3))
     assert inputs.encode_targets(table).shape == (3, 2)

@@ -99,7 +99,7 @@ def number_text(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
 
 
-class Table:
+class DataTable:
     """Columns of equal length by name."""
 
     def __init__(self, path: Path | str, columns: Iterable[Column]):
@@ -123,16 +123,16 @@ class Table:
             if name not in self.columns:
                 raise KoopsimError(f"{self.path} has no column {name!r}." + did_you_mean(name, self.names))
 
-    def take(self, rows: Any) -> Table:
-        return Table(self.path, [column.take(rows) for column in self.columns.values()])
+    def take(self, rows: Any) -> DataTable:
+        return DataTable(self.path, [column.take(rows) for column in self.columns.values()])
 
-    def without(self, names: Sequence[str]) -> Table:
+    def without(self, names: Sequence[str]) -> DataTable:
         """The other columns; a name that there is not is refused."""
         self.require(names)
-        return Table(self.path, [column for name, column in self.columns.items() if name not in names])
+        return DataTable(self.path, [column for name, column in self.columns.items() if name not in names])
 
 
-def read_table(path: Path | str) -> Table:
+def read_table(path: Path | str) -> DataTable:
     """What is in a file; at least one row of at least one column."""
     path = Path(path)
     readers = {".csv": _read_text, ".tsv": _read_text, ".npz": _read_npz}
@@ -159,13 +159,13 @@ class _Words(Exception):
         self.columns = columns
 
 
-def _read_text(path: Path) -> Table:
+def _read_text(path: Path) -> DataTable:
     file = Delimited(path)
     names = file.names or tuple(f"x{j}" for j in range(file.width))
     words: set[int] = set()
     while True:
         try:
-            return Table(path, _columns(file, names, words))
+            return DataTable(path, _columns(file, names, words))
         except _Words as found:
             words.update(found.columns)
 
@@ -223,7 +223,7 @@ def _codes(cells: Sequence[str], known: dict[str, int]) -> Array:
 # ---------------------------------------------------------------- arrays
 
 
-def _read_npz(path: Path) -> Table:
+def _read_npz(path: Path) -> DataTable:
     columns = []
     for name, a in read_npz(path).items():
         if a.ndim not in (1, 2) or a.dtype.kind == "c":
@@ -239,7 +239,7 @@ def _read_npz(path: Path) -> Table:
         raise KoopsimError(f"{path} has arrays of different lengths ({told} rows); the rows of a table are one each.")
     if len({column.name for column in columns}) < len(columns):
         raise KoopsimError(f"{path} has two columns of one name: an array and a column of another; rename one.")
-    return Table(path, columns)
+    return DataTable(path, columns)
 
 
 def _of_array(name: str, values: Array) -> Column:
@@ -250,7 +250,7 @@ def _of_array(name: str, values: Array) -> Column:
     return Column(name, values.astype(np.float64))
 
 
-def _read_arrow(path: Path) -> Table:
+def _read_arrow(path: Path) -> DataTable:
     try:
         import pyarrow
         from pyarrow import feather, parquet
@@ -272,7 +272,7 @@ def _read_arrow(path: Path) -> Table:
     except Exception as error:  # what a damaged file makes of a C++ library is not one kind of error
         first = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
         raise KoopsimError(f"{path} cannot be read as {path.suffix[1:].capitalize()}: {first}.") from error
-    return Table(path, columns)
+    return DataTable(path, columns)
 
 
 def _of_arrow(pyarrow: Any, path: Path, name: str, values: Any) -> Column:

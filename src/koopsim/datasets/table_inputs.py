@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koopsim.config import from_dict, to_dict
-from koopsim.datasets.table import Column, Table
+from koopsim.datasets.table import Column, DataTable
 from koopsim.errors import KoopsimError
 from koopsim.files.memory import require_memory
 
@@ -143,7 +143,7 @@ class TableInputs:
     def outputs(self) -> int:
         return len(self.targets) if self.targets[0].classes is None else len(self.targets[0].classes)
 
-    def encode(self, table: Table) -> Array:
+    def encode(self, table: DataTable) -> Array:
         """(rows, width) float32; a table that lacks a column is refused, one that has more is not."""
         lost = [column.name for column in self.columns if column.name not in table.columns]
         if lost:
@@ -158,7 +158,7 @@ class TableInputs:
             column.encode(table[column.name], table.path, x[:, place])
         return x
 
-    def encode_targets(self, table: Table) -> Array:
+    def encode_targets(self, table: DataTable) -> Array:
         """(rows,) classes, or (rows, targets) float32."""
         found = [target.encode(table[target.name], table.path) for target in self.targets]
         return found[0] if self.meaning == "classification" else np.stack(found, axis=1).astype(np.float32)
@@ -185,7 +185,7 @@ class TableInputs:
 # ---------------------------------------------------------------- from the training rows
 
 
-def learn_inputs(table: Table, targets: Sequence[Target], rows: Array) -> TableInputs:
+def learn_inputs(table: DataTable, targets: Sequence[Target], rows: Array) -> TableInputs:
     """What the training rows of a table, all of whose columns but the targets are inputs, say about it."""
     names = [name for name in table.names if name not in {target.name for target in targets}]
     if not names:
@@ -218,7 +218,7 @@ def _learn(column: Column, path: object, rows: Array) -> NumberInput | CategoryI
     return CategoryInput(column.name, words, flagged)
 
 
-def learn_targets(table: Table, names: Sequence[str], meaning: Meaning | None, rows: Array) -> tuple[Target, ...]:
+def learn_targets(table: DataTable, names: Sequence[str], meaning: Meaning | None, rows: Array) -> tuple[Target, ...]:
     """The targets: found out to be classes or numbers unless told. Classes are those of all rows."""
     table.require(names)
     for name in names:
