@@ -31,6 +31,18 @@ def test_the_photographs_and_the_text_are_what_they_say():
         assert len(colours) > 30
 
 
+def test_the_papers_own_layout_is_read_as_it_is(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 3), dtype=np.uint8)
+    np.savez(tmp_path / "data_2d_text.npz", test_data=pixels, train_data=pixels[:1])
+    found = picture_set(str(tmp_path / "data_2d_text.npz"), 16, count=2)
+    assert found.names == ("00", "01")
+    assert np.array_equal(found.values, pixels[:2] / np.float32(255))
+    for wrong in ({"images": pixels}, {"test_data": pixels / 255.0}, {"test_data": pixels[..., :2]}):
+        np.savez(tmp_path / "wrong.npz", **wrong)
+        with pytest.raises(KoopsimError, match="expected bytes"):
+            picture_set(str(tmp_path / "wrong.npz"), 16)
+
+
 def test_a_folder_gives_its_pictures_in_order_square_and_whole(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (16, 16, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "b.png")

@@ -1,6 +1,8 @@
-"""Sets of square RGB pictures: two photographs that come with scikit-learn, text made here, or any folder.
+"""Sets of square RGB pictures: two photographs that come with scikit-learn, text made here, any folder, or an .npz.
 
-    name or folder -> (P, size, size, 3) in [0, 1]
+    name, folder or .npz -> (P, size, size, 3) in [0, 1]
+
+An .npz is laid out as the paper's own sets are: an array test_data, (P, height, width, 3) of bytes.
 
 A picture of another size or shape gives its centre square, scaled; one that is `size` x `size` is taken as it is.
 """
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.files.arrays import read_npz
 from koopsim.files.memory import require_memory
 from koopsim.pictures.read import as_image, read_picture
 
@@ -38,12 +41,14 @@ class PictureSet:
 
 
 def picture_set(name: str, size: int, count: int | None = None, seed: int = 0, only: str | None = None) -> PictureSet:
-    """The set called "photographs" or "text", or the pictures of the folder `name` in the order of their names."""
+    """The set called "photographs" or "text", the pictures of the folder `name` by their names, or those of an .npz."""
     makers: dict[str, Callable[[], Image.Image]]
     if name == "photographs":
         makers = {n: partial(_photograph, n) for n in PHOTOGRAPHS}
     elif name == "text":
         makers = {f"text{i:02d}": partial(text_picture, size, seed * TEXTS + i) for i in range(TEXTS)}
+    elif Path(name).suffix.lower() == ".npz" and Path(name).is_file():
+        makers = {f"{i:02d}": partial(rgb, pixels) for i, pixels in enumerate(_of_npz(Path(name)))}
     else:
         files = _files(Path(name))
         stems = Counter(f.stem for f in files)
@@ -58,13 +63,22 @@ def picture_set(name: str, size: int, count: int | None = None, seed: int = 0, o
     return PictureSet(tuple(names), values / np.float32(255))
 
 
+def _of_npz(path: Path) -> NDArray[np.uint8]:
+    """The pictures of the paper's layout, as they are."""
+    values = read_npz(path).get("test_data")
+    if values is None or values.ndim != 4 or values.shape[3] != 3 or not values.size or values.dtype != np.uint8:
+        found = "no array test_data" if values is None else f"test_data of {values.dtype} and shape {values.shape}"
+        raise KoopsimError(f"{path} has {found}; expected bytes (uint8) of shape (pictures, height, width, 3).")
+    return values
+
+
 def _from_file(file: Path) -> Image.Image:
     return rgb(read_picture(file).pixels)
 
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise KoopsimError(f"There is no folder of pictures {str(folder)!r}; give one, or 'photographs' or 'text'.")
+        raise KoopsimError(f"There is no folder of pictures {str(folder)!r}; give one, an .npz, 'photographs' or 'text'.")
     files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
     if not files:
         raise KoopsimError(f"The folder {folder} holds no pictures ({', '.join(sorted(SUFFIXES))}).")
