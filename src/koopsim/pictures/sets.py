@@ -78,7 +78,7 @@ def _from_file(file: Path) -> Image.Image:
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise KoopsimError(f"There is no folder of pictures {str(folder)!r}; give one, an .npz, 'photographs' or 'text'.")
+        raise KoopsimError(f"There is no folder of pictures {str(folder)!r}; give one, an .npz, photographs or text.")
     files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
     if not files:
         raise KoopsimError(f"The folder {folder} holds no pictures ({', '.join(sorted(SUFFIXES))}).")
