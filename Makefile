@@ -23,7 +23,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
 test-all: setup hostile
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune,lightning]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs
 
 hostile: setup  # mutated files, kills, extremes, other people's folders; seeded, ten minutes at most on two idle cores

@@ -12,8 +12,8 @@ SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
     "errors", "files", "registry", "config", "spaces", "words", "kinds", "presets", "progress", "schedule", "runs",
     "datasets", "pictures", "predicting", "nn", "implicit", "models", "picture_network", "spectral", "tasks", "engine",
-    "training", "searching", "fitting", "fit_folder", "zoo", "export", "deployment", "bridge", "report", "reproduction",
-    "bench", "cli",
+    "training", "learning", "searching", "fitting", "fit_folder", "zoo", "export", "deployment", "bridge", "report",
+    "reproduction", "bench", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

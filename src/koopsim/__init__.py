@@ -4,6 +4,7 @@
     koopsim.SIM(lift=..., ...)              your own
     koopsim.load("cifar10/sim-single")      a trained one of the zoo, of a run directory, of a file
     koopsim.train("digits/sim-single")      what `koopsim train` does; so fit, search and reproduce
+    koopsim.train(model, (x, y))            any module of yours, any data
     koopsim.deploy(model, shapes)           for answering: fused, captured, any batch, any thread
     koopsim.spectral.analyze(A)             does it settle, oscillate or blow up?
 
@@ -20,7 +21,9 @@ _WHERE = {
     "fit": "koopsim.fitting",
     "reproduce": "koopsim.reproduction",
     "search": "koopsim.searching.carrying_out",
-    "train": "koopsim.training",
+    "train": "koopsim.learning",
+    "Learning": "koopsim.tasks.own",
+    "Recipe": "koopsim.config",
     "SIM": "koopsim.nn",
     "count_parameters": "koopsim.nn",
     "deploy": "koopsim.deployment",
@@ -34,20 +37,22 @@ _ROOMS = (
 )  # fmt: skip
 
 __all__ = [
-    "SIM", "KoopsimError", "__version__", "build", "count_parameters", "deploy", "fit", "load", "load_plugin",
-    "reproduce", "search", "train", *_ROOMS,
+    "SIM", "KoopsimError", "Learning", "Recipe", "__version__", "build", "count_parameters", "deploy", "fit", "load",
+    "load_plugin", "reproduce", "search", "train", *_ROOMS,
 ]  # fmt: skip  # pyright: ignore
 
 if TYPE_CHECKING:
+    from koopsim.config import Recipe
     from koopsim.deployment import deploy
     from koopsim.errors import KoopsimError
     from koopsim.fitting import fit
+    from koopsim.learning import train
     from koopsim.models import build
     from koopsim.nn import SIM, count_parameters
     from koopsim.registry import load_plugin
     from koopsim.reproduction import reproduce
     from koopsim.searching.carrying_out import search
-    from koopsim.training import train
+    from koopsim.tasks.own import Learning
     from koopsim.zoo import load
 
 

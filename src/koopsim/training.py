@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,15 +28,13 @@ from koopsim.engine.checkpoint import (
     restore_random,
     write_checkpoint,
 )
-from koopsim.engine.drive import Course, Steps, drive, pick_device
+from koopsim.engine.drive import Course, Steps, drive
 from koopsim.engine.memory import cut, fitting_groups
 from koopsim.engine.slots import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.kinds import task_kind
 from koopsim.nn import count_parameters
-from koopsim.presets import run_of
-from koopsim.progress import Progress
 from koopsim.runs import RunDirectory, write_json
 from koopsim.tasks import Task, build_task
 from koopsim.tasks.fingerprint import fingerprint_of
@@ -65,48 +62,29 @@ class Session:
     listen: Listener = unheard
 
 
-def train(
-    what: str | Run,
-    out: Path | str | None = None,
-    *,
-    scale: str = "paper",
-    overwrite: bool = False,
-    device: str = "auto",
-    progress: bool = True,
+def start_run(
+    run: Run, out: Path, name: str, session: Session, overwrite: bool = False, task: Task | None = None
 ) -> dict[str, Any]:
-    """Train a preset ("copy/sim-single") or a run in the folder `out`, and return its result.
+    """A new run in `out`; data that is missing or broken stops here, before anything is written.
 
-    A run that was stopped there goes on where it was; a finished one is read. `koopsim train` does the same.
+    `task`: the run's own, where no configuration can build it.
     """
-    name, run = (what, run_of(what, scale)) if isinstance(what, str) else ("run", what)
-    folder = Path(out or Path("runs") / name)
-    with Progress(name, run.recipe.epochs) if progress else nullcontext(unheard) as listen:
-        session = Session(pick_device(device), listen=listen)
-        if RunDirectory(folder).config_file.exists() and not overwrite:
-            if RunDirectory(folder).read_config()[1] != run:
-                raise KoopsimError(f"{folder} holds another run; give another folder, or overwrite=True.")
-            return resume_run(folder, session)
-        return start_run(run, folder, name, session, overwrite)
-
-
-def start_run(run: Run, out: Path, name: str, session: Session, overwrite: bool = False) -> dict[str, Any]:
-    """A new run in `out`; data that is missing or broken stops here, before anything is written."""
     with folders.held(out):
         RunDirectory.refuse_taken(out, overwrite)
         with folders.replacing(out, overwrite):
-            task = build_task(run.task, session.device)
+            task = task or build_task(run.task, session.device)
             directory = RunDirectory.create(out, run, name, overwrite)
         return train_run(run, directory, name, session, task=task)
 
 
-def resume_run(out: Path, session: Session) -> dict[str, Any]:
-    """Go on with the run in `out`, by its own configuration; a finished one is read."""
+def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[str, Any]:
+    """Go on with the run in `out`, by its own configuration; a finished one is read. `task`: as in `start_run`."""
     folders.refuse_replaced(out, "train")
     directory = RunDirectory(out)
     name, run = directory.read_config()
     if directory.result_file.exists():
         return directory.read_result()
-    return train_run(run, directory, name, session, resume=True)
+    return train_run(run, directory, name, session, resume=True, task=task)
 
 
 def train_run(
@@ -140,6 +118,7 @@ class Training(Course):
         self.done: list[State] = []
         self.slots: Stacked | None = None
         self.waiting: State = {}  # of a group that was interrupted
+        self.random: State = {}  # the generators, as they were then
         self.layout: dict[str, list[int]] | None = None
         self.epoch, self.seconds, self.set_up = 0, 0.0, 0.0
         self.epoch_steps = task.epoch_steps(run)
@@ -165,6 +144,9 @@ class Training(Course):
             slots.load(self.waiting, [self.epoch])
             self.waiting = {}
         slots.warm_up()
+        if self.random:  # after all that draws: a module with dropout goes on with the numbers it would have had
+            restore_random(self.random)
+            self.random = {}
         self.slots, self.set_up = slots, self.set_up + time.perf_counter() - began
 
     @property
@@ -241,7 +223,7 @@ class Training(Course):
             self.epoch, self.position, self.seconds = far["epoch"], far["step"], float(far["seconds"])
             if self.epoch == self.run.recipe.epochs and self.waiting:  # of before: all epochs done, not yet put away
                 self.done, self.waiting, self.epoch = [*self.done, self.waiting], {}, 0
-            restore_random(rest)
+            self.random = rest
         self.directory.forget_metrics_after(self.step)
 
     # ------------------------------------------------------------ what came of it
@@ -249,7 +231,7 @@ class Training(Course):
     def models(self) -> list[nn.Module]:
         """The trained models, in the order of the task's members."""
         file = self.directory.checkpoint_file
-        return [m.to(self.device) for state in self.done for m in models_of(self.run, state, file)]
+        return [m.to(self.device) for state in self.done for m in models_of(self.run, state, file, self.task.model)]
 
     def result(self, name: str) -> dict[str, Any]:
         models = self.models()
@@ -273,14 +255,19 @@ class Training(Course):
         }
 
 
-def load_run(path: Path | str, device: torch.device | str = "cpu") -> nn.Module:
-    """The trained model of a run directory in eval mode; of a set of pictures the list of their networks."""
+def load_run(
+    path: Path | str, device: torch.device | str = "cpu", make: Callable[[Run], nn.Module] | None = None
+) -> nn.Module:
+    """The trained model of a run directory in eval mode; of a set of pictures the list of their networks.
+
+    `make`: an untrained one, where it is a module of somebody's own.
+    """
     directory = RunDirectory(path)
     _, run = directory.read_config()
     parts, far, *_ = read_run(directory.checkpoint_file, run)
     if task_kind(run.task).many and far["done"] < far["groups"]:
         raise KoopsimError(f"{directory.path} is unfinished: koopsim train --resume {directory.path}.")
-    models = [m for g in sorted(parts) for m in models_of(run, parts[g], directory.checkpoint_file)]
+    models = [m for g in sorted(parts) for m in models_of(run, parts[g], directory.checkpoint_file, make)]
     if not models:
         raise KoopsimError(f"{directory.checkpoint_file} holds no model.")
     return (nn.ModuleList(models) if task_kind(run.task).many else models[0]).to(device).eval()

@@ -7,7 +7,7 @@ It is replaced whole or not at all, carries a digest of its tensors, and loading
 that is finished keeps only what a model is made of. Files of koopsim 0.1 are read too (old_state.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +93,16 @@ def read_run(path: Path, run: Run) -> tuple[dict[int, State], dict[str, Any], St
     return parts, said, rest, header.get("layout")
 
 
-def models_of(run: Run, state: Mapping[str, Tensor], path: Path) -> list[nn.Module]:
-    """The models that a part's state is of, as they are judged."""
+def models_of(
+    run: Run, state: Mapping[str, Tensor], path: Path, make: Callable[[Run], nn.Module] | None = None
+) -> list[nn.Module]:
+    """The models that a part's state is of, as they are judged; `make` an untrained one where the run cannot."""
     dtype = torch.float64 if run.precision == "float64" else torch.float32
     flat = state.get("flat")
     if flat is None or flat.ndim not in (1, 2) or not flat.numel():
         raise KoopsimError(f"{path} is not a whole koopsim checkpoint: it has no parameters.")
     size = len(flat) if flat.ndim == 2 else 1
-    model = build(run.model).to(dtype)
+    model = (build(run.model) if make is None else make(run)).to(dtype)
     judged = "averaged.parameters" in state  # else these are the weights to be judged, whatever the recipe says
     members = Members([model] * size, torch.zeros(size, 1, 4), 1, Rule.of(run.recipe) if judged else Rule())
     theirs = modern(dict(state), members)

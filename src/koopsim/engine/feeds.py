@@ -3,6 +3,7 @@
     resident   samples on the device, each member's own order of them, drawn from its seed and epoch alone
     whole      every step sees everything: the pixels of a picture, or features of them that nothing learnt precedes
     drawn      a function makes each batch: random pixels of a large picture
+    streamed   a Dataset of somebody's own: the host brings each batch to a fixed place on the device (streamed.py)
 
 A feed says how many steps an epoch has and, for each tensor of a batch, whether all members share it.
 """
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from koopsim.config import Recipe
 from koopsim.tasks.augment import draws_needed
 from koopsim.tasks.base import Samples, Whole
+from koopsim.tasks.rows import Rows, Stream
 
 
 class Feed:
@@ -37,6 +39,9 @@ class Feed:
 
     def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
         """Draw what an epoch needs from each member's seed and epoch alone, so a resumed run needs no history."""
+
+    def fetch(self, position: int) -> None:
+        """What the host has to bring before the step at this position; nothing, of all that lies on the device."""
 
     def put(self, row: int, model: nn.Module) -> None:
         """A new model is in this row."""
@@ -70,6 +75,18 @@ class Resident(Feed):
     def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
         for row, (seed, epoch) in enumerate(zip(seeds, epochs, strict=True)):
             shuffle(self.order[row], None if self.draws is None else self.draws[row], seed, epoch)
+
+
+class Shuffled(Resident):
+    """The same of any number of tensors, of one member: inputs and target as they are."""
+
+    def __init__(self, rows: Rows, recipe: Recipe):
+        super().__init__(Samples(rows.tensors[0], rows.tensors[-1]), recipe, 1)
+        self.tensors, self.shared = rows.tensors, (False,) * len(rows.tensors)
+
+    def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        rows = self.order.gather(1, torch.add(self.offsets[:size], positions.unsqueeze(1), alpha=self.size))
+        return tuple(t.index_select(0, rows.flatten()).unflatten(0, rows.shape) for t in self.tensors)
 
 
 def shuffle(order: Tensor, draws: Tensor | None, seed: int, epoch: int) -> None:
@@ -112,6 +129,13 @@ class Drawn(Feed):
         return self.draw()
 
 
-def feed_of(data: Samples | Whole, recipe: Recipe, models: Sequence[nn.Module]) -> Feed:
+def feed_of(data: Samples | Whole | Rows | Stream, recipe: Recipe, models: Sequence[nn.Module]) -> Feed:
     """The feed of a task's data for these models."""
+    if isinstance(data, Rows):
+        return Shuffled(data, recipe)
+    if isinstance(data, Stream):
+        from koopsim.engine.streamed import Streamed
+
+        first = next(models[0].parameters())
+        return Streamed(data, recipe.batch_size, first.device)
     return Everything(data, models) if isinstance(data, Whole) else Resident(data, recipe, len(models))

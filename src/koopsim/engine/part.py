@@ -85,6 +85,7 @@ class Part:
         """Steps `first` to `last` (exclusive) of the epoch."""
         for position in range(first, last):
             self.size = self.feed.size_at(position)
+            self.feed.fetch(position)
             if not self.capture:
                 self.step()
                 continue

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from koopsim.config import Recipe, Run
 from koopsim.implicit.base import SolverModel
+from koopsim.models import build
+from koopsim.tasks.rows import Rows, Stream
 
 Split = tuple[Tensor, Tensor]  # inputs and targets, sample by sample along the first axis
 Figures = dict[str, float]
@@ -88,6 +90,7 @@ class Task(ABC):
     many: bool = False  # a run trains one network for each of its `names`
     at_once: int | None = None  # of those, how many together; None: as memory allows
     by_itself: bool = True  # a single member is trained by the module's own kernels
+    checks_itself: bool = False  # whether model and data fit was looked at by whoever made it
     fast_alone: tuple[str, ...] = ("bf16",)  # precisions in which those kernels on CUDA beat a stack of members
 
     @abstractmethod
@@ -117,7 +120,11 @@ class Task(ABC):
         """Of each member's first weights."""
         return [run.seed]
 
-    def data(self, run: Run, which: Sequence[int]) -> Samples | Whole:
+    def model(self, run: Run) -> nn.Module:
+        """A member before its first step, on the host; random numbers follow the seed that is set."""
+        return build(run.model)
+
+    def data(self, run: Run, which: Sequence[int]) -> Samples | Whole | Rows | Stream:
         """What these members learn from."""
         return Samples(*self.split(run.train_on), self.inputs)
 
@@ -145,6 +152,10 @@ class Task(ABC):
 
     def bytes_of(self, run: Run) -> int | None:
         """About how much memory a member needs while it trains, where members are many; None: do not ask."""
+        return None
+
+    def fingerprint(self) -> str | None:
+        """What tells its data from other data; None: the content of its splits (fingerprint.py)."""
         return None
 
     # ------------------------------------------------------------ what is reported

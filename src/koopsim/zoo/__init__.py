@@ -20,6 +20,7 @@ from koopsim.config import ModelConfig, Run, from_dict
 from koopsim.datasets.inputs import ImageInputs, read_inputs
 from koopsim.engine.checkpoint import models_of, read_run
 from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.learning import load_into
 from koopsim.nn.saved import known, load_saved, read_saved
 from koopsim.runs import RunDirectory
 from koopsim.training import load_run
@@ -47,10 +48,14 @@ def run_of_card(name: str) -> Run:
     return from_dict(Run, card(name)["run"], f"card of {name}")
 
 
-def load(what: Path | str, device: torch.device | str = "cpu") -> nn.Module:
+def load(what: Path | str, device: torch.device | str = "cpu", model: nn.Module | None = None) -> nn.Module:
     """A trained model in eval mode: of the zoo by its name ("cifar10/sim-single"), of a run directory, or of a file
     that `model.save` wrote. Of a set of pictures it is the list of their networks.
+
+    model   of a run of your own module: one like it, which is copied
     """
+    if model is not None:
+        return load_into(what, model, device)
     if Path(what).is_file():
         return load_saved(what, device)
     name = str(what).removeprefix(PREFIX)

@@ -1,0 +1,97 @@
+"""koopsim.train: a preset, a run, or a module and data of your own, in a folder that says all of it.
+
+    koopsim.train("copy/sim-single")
+    koopsim.train(model, (x, y), "runs/mine", learning=Learning(Recipe(epochs=20)))
+
+What was stopped goes on where it was when the same is asked for again, to the same bits; a finished run is read. Of a
+module of your own the trained weights are put into it.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from koopsim.config import Run
+from koopsim.engine.drive import pick_device
+from koopsim.errors import KoopsimError
+from koopsim.nn.own import own_config
+from koopsim.presets import run_of
+from koopsim.progress import Progress
+from koopsim.runs import RunDirectory
+from koopsim.tasks.base import Task
+from koopsim.tasks.own import Data, Learning, OwnTask
+from koopsim.training import Session, load_run, resume_run, start_run, unheard
+
+__all__ = ["Learning", "train"]
+
+PLAINLY = Learning()
+
+
+def train(
+    what: str | Run | nn.Module,
+    data: Data | Path | str | None = None,
+    out: Path | str | None = None,
+    *,
+    learning: Learning = PLAINLY,
+    scale: str = "paper",
+    overwrite: bool = False,
+    device: str = "auto",
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Train a preset, a run, or a module on your own data, in the folder `out`; its result.
+
+    what       "copy/sim-single", a `Run`, or any nn.Module
+    data       of a module: a torch Dataset, or (inputs, ..., target) as tensors; of the others it is `out`
+    learning   of a module: recipe, loss, metrics, validation and test data
+    scale      of a preset: "paper", or "smoke", which ends in seconds
+    """
+    if isinstance(what, nn.Module):
+        if data is None or isinstance(data, (str, Path)):
+            raise KoopsimError("koopsim.train(model, data) takes a torch Dataset, or a tuple (inputs, target).")
+        place = pick_device(device)
+        task = OwnTask(what, data, learning, place)
+        task.refuse_misfits()
+        name = f"own/{type(what).__name__}"
+        on = "train" if "valid" in task.parts else "train+valid"
+        run = Run(own_config(what), task.config, learning.recipe, learning.seed, on)
+        folder = Path(out or Path("runs") / name)
+        how = Session(place, learning.capture, learning.compile)
+        result = _trained(run, folder, name, how, task, overwrite, progress)
+        trained = load_run(folder, make=task.model)
+        what.load_state_dict(trained.state_dict())
+        return result
+    if data is not None and not isinstance(data, (str, Path)):
+        raise KoopsimError("Data is given with a module: koopsim.train(model, data). A preset has its own.")
+    name, run = (what, run_of(what, scale)) if isinstance(what, str) else ("run", what)
+    folder = Path(out or data or Path("runs") / name)
+    return _trained(run, folder, name, Session(pick_device(device)), None, overwrite, progress)
+
+
+def _trained(
+    run: Run, folder: Path, name: str, how: Session, task: Task | None, overwrite: bool, progress: bool
+) -> dict[str, Any]:
+    """Start it, or go on with it."""
+    with Progress(name, run.recipe.epochs) if progress else nullcontext(unheard) as listen:
+        session = Session(how.device, how.capture, how.compile, listen)
+        if RunDirectory(folder).config_file.exists() and not overwrite:
+            if RunDirectory(folder).read_config()[1] != run:
+                raise KoopsimError(f"{folder} holds another run; give another folder, or overwrite=True.")
+            return resume_run(folder, session, task)
+        return start_run(run, folder, name, session, overwrite, task)
+
+
+def load_into(folder: Path | str, model: nn.Module, device: torch.device | str = "cpu") -> nn.Module:
+    """A copy of your own module with the weights of the run in `folder`, in eval mode."""
+    _, run = RunDirectory(folder).read_config()
+    if own_config(model) != run.model:
+        raise KoopsimError(
+            f"{folder} holds the weights of another model than this {type(model).__name__}: its class, or its tensors' "
+            "names and shapes, are not those of the run."
+        )
+    return load_run(folder, device, lambda run: copy.deepcopy(model))
