@@ -22,6 +22,7 @@ from koopsim.engine.answers import StackAnswers
 from koopsim.engine.feeds import feed_of
 from koopsim.engine.members import Rule
 from koopsim.engine.part import Part, Way, schedule_of
+from koopsim.models import build
 from koopsim.tasks.base import Figures, ModelAnswers, Task
 
 AT_ONCE = 16  # members that are judged together; their answers on a whole split are kept
@@ -32,10 +33,12 @@ class Diverged(Exception):
     """A loss that is not a number: the run is over, and nobody else's business."""
 
 
-def untrained(task: Task, run: Run, seed: int, device: torch.device) -> nn.Module:
+def untrained(
+    run: Run, seed: int, device: torch.device, make: Callable[[Run], nn.Module] | None = None
+) -> nn.Module:
     """A member before its first step: weights and random frequencies depend on the seed alone."""
     torch.manual_seed(seed)
-    return task.model(run).to(device, torch.float64 if run.precision == "float64" else torch.float32)
+    return (build(run.model) if make is None else make(run)).to(device, torch.float64 if run.precision == "float64" else torch.float32)
 
 
 def on_device(run: Run, device: torch.device) -> Run:
@@ -112,7 +115,7 @@ class Stacked(Slots):
         run, task = runs[0], self.task
         torch.set_float32_matmul_precision(task.products(run))
         torch.backends.cudnn.benchmark = True  # convolutions: the first steps try out which kernels are fastest
-        models = [untrained(task, run, seed, self.device) for run in runs for seed in self._seeds(run)]
+        models = [untrained(run, seed, self.device, task.model) for run in runs for seed in self._seeds(run)]
         data = task.data(run, [*self.which] * len(runs))
         feed = feed_of(data, run.recipe, models)
         schedules = [schedule_of(run.recipe, feed.epoch_steps, self.epochs) for run in runs]
@@ -144,7 +147,7 @@ class Stacked(Slots):
         self.runs[slot], self.ages[slot] = run, 0
         schedule = schedule_of(run.recipe, self.epoch_steps, self.epochs)
         for row, seed in zip(self.rows(slot), self._seeds(run), strict=True):
-            self.part.put(row, untrained(self.task, run, seed, self.device), schedule, seed)
+            self.part.put(row, untrained(run, seed, self.device, self.task.model), schedule, seed)
 
     def stop(self, slot: int) -> None:
         self.runs[slot] = None
