@@ -201,7 +201,7 @@ def test_another_module_data_or_nothing_to_learn_is_refused(tmp_path):
     with pytest.raises(KoopsimError, match="no parameters"):
         train(nn.ReLU(), points(), tmp_path / "s")
     (tmp_path / "r" / "result.json").unlink()
-    with pytest.raises(KoopsimError, match="not what .* was trained on"):
+    with pytest.raises(KoopsimError, match=r"not what .* was trained on"):
         train(network(), points(48, seed=5), tmp_path / "r")
     with pytest.raises(KoopsimError, match="A preset has its own"):
         koopsim.train("copy/sim-single", points())

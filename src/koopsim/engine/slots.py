@@ -33,12 +33,11 @@ class Diverged(Exception):
     """A loss that is not a number: the run is over, and nobody else's business."""
 
 
-def untrained(
-    run: Run, seed: int, device: torch.device, make: Callable[[Run], nn.Module] | None = None
-) -> nn.Module:
+def untrained(run: Run, seed: int, device: torch.device, make: Callable[[Run], nn.Module] | None = None) -> nn.Module:
     """A member before its first step: weights and random frequencies depend on the seed alone."""
     torch.manual_seed(seed)
-    return (build(run.model) if make is None else make(run)).to(device, torch.float64 if run.precision == "float64" else torch.float32)
+    model = build(run.model) if make is None else make(run)
+    return model.to(device, torch.float64 if run.precision == "float64" else torch.float32)
 
 
 def on_device(run: Run, device: torch.device) -> Run:
