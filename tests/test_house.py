@@ -10,7 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
-    "errors", "files", "registry", "config", "spaces", "words", "kinds", "presets", "progress", "schedule", "runs",
+    "errors", "origin", "files", "registry", "config", "spaces", "words", "kinds", "presets", "progress", "schedule", "runs",
     "datasets", "pictures", "predicting", "nn", "implicit", "models", "picture_network", "spectral", "tasks", "engine",
     "training", "learning", "searching", "fitting", "fit_folder", "zoo", "export", "deployment", "bridge", "report",
     "reproduction", "bench", "cli",

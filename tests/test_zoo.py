@@ -51,8 +51,19 @@ def test_damaged_weights_are_refused(tmp_path, monkeypatch):
     file = tmp_path / "zoo" / zoo.card("copy/sim-single")["file"]
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(KoopsimError, match="missing or damaged"):
+    with pytest.raises(KoopsimError, match="damaged; install koopsim"):
         koopsim.load("copy/sim-single")
+
+
+def test_weights_of_the_other_package_are_found_there(tmp_path, monkeypatch):
+    other = tmp_path / "koopsim_zoo"
+    other.mkdir()
+    shutil.copy(zoo.FOLDER / zoo.card("svhn/sim-two")["file"], other)
+    monkeypatch.setattr(zoo, "FOLDER", tmp_path / "nothing")
+    with pytest.raises(KoopsimError, match=r"pip install 'koopsim\[zoo\]'"):
+        koopsim.load("svhn/sim-two")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert koopsim.count_parameters(koopsim.load("svhn/sim-two")) == zoo.card("svhn/sim-two")["parameters"]
 
 
 @pytest.mark.slow

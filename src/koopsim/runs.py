@@ -15,7 +15,6 @@ Every file is written whole or not at all, and none of them can carry code.
 import math
 import os
 import platform
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.files.json import json_text, read_json, read_lines
 from koopsim.files.writing import append_line, named, write_atomically, write_figure, write_json
+from koopsim.origin import commit
 
 __all__ = ["RunDirectory", "environment", "named", "read_run_json", "write_atomically", "write_figure", "write_json"]
 
@@ -180,7 +180,7 @@ def environment() -> dict[str, Any]:
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(sys.argv),
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in ("koopsim", "torch", "numpy", "scipy", "safetensors")},
         "machine": platform.machine(),
@@ -195,19 +195,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _commit() -> str | None:
-    """The commit of this source tree; KOOPSIM_COMMIT where the tree travelled without its history."""
-    if "KOOPSIM_COMMIT" in os.environ:
-        return os.environ["KOOPSIM_COMMIT"]
-    here = Path(__file__).resolve().parent
-    if not (here.parent.parent / ".git").exists():
-        return None
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=here, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or None
 
 
 def _cpu() -> str:

@@ -72,8 +72,9 @@ def _answer(arguments: list[str]) -> int:
         return 0
     if arguments[0] in ("-V", "--version", "version"):
         from koopsim import __version__
+        from koopsim.origin import commit
 
-        print(__version__)
+        print(f"koopsim {__version__} ({commit() or 'commit unknown'})")
         return 0
     verb, rest = arguments[0], arguments[1:]
     try:

@@ -1,15 +1,17 @@
-"""Trained models of the paper inside the package: each under a megabyte, with a card that says where it is from.
+"""Trained models of the paper: each under a megabyte, with a card that says where it is from.
 
     koopsim.load("cifar10/sim-single")          koopsim eval zoo:mnist/sim-two
 
 A card (cards.json) holds the configuration, the recorded figure, the commit and machine it was measured on, the licence
 of the data, and the weights' checksum, which is compared before anything is loaded. Weights are safetensors: loading
-them never executes code. `make zoo` writes both from results/.
+them never executes code. `make zoo` writes both from results/. The wheel has the models of the first examples inside;
+the others are the package koopsim-zoo (`pip install 'koopsim[zoo]'`), files without code.
 """
 
 import functools
 import hashlib
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -96,11 +98,21 @@ def inputs_of_card(name: str) -> ImageInputs | None:
     return said and ImageInputs.from_dict(said, f"card of {name}")
 
 
-def _of_the_zoo(name: str, device: torch.device | str) -> nn.Module:
-    """The weights inside the package, compared with their checksum."""
+def weights_of(name: str) -> Path:
+    """The file of a model's weights, compared with its checksum: in this package, or in koopsim-zoo."""
     file = FOLDER / card(name)["file"]
-    if not file.exists() or hashlib.sha256(file.read_bytes()).hexdigest() != card(name)["sha256"]:
-        raise KoopsimError(f"The weights of {name} in {file} are missing or damaged; install koopsim again.")
-    run = run_of_card(name)
+    extra = find_spec("koopsim_zoo")
+    if not file.exists() and extra is not None and extra.submodule_search_locations:
+        file = Path(extra.submodule_search_locations[0]) / card(name)["file"]
+    if not file.exists():
+        raise KoopsimError(f"The weights of {name} are in another package: pip install 'koopsim[zoo]'.")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != card(name)["sha256"]:
+        raise KoopsimError(f"The weights of {name} in {file} are damaged; install koopsim and koopsim-zoo again.")
+    return file
+
+
+def _of_the_zoo(name: str, device: torch.device | str) -> nn.Module:
+    """The model of a card, with its trained weights."""
+    file, run = weights_of(name), run_of_card(name)
     parts, *_ = read_run(file, run)
     return models_of(run, parts[0], file)[0].to(device).eval()
