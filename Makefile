@@ -4,7 +4,7 @@ BIN := .venv/bin
 RUN := $(BIN)/koopsim
 INSTALLED := .venv/.installed
 
-.PHONY: setup demo test test-all hostile mutants test-gpu lint bench readme zoo clean
+.PHONY: setup demo test test-all pythons hostile mutants test-gpu lint bench readme zoo docs notebooks dist release clean
 
 setup: $(INSTALLED)
 
@@ -23,8 +23,12 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
 test-all: setup hostile
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune,lightning]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune,lightning,docs,notebooks,dist]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs
+	$(MAKE) pythons
+
+pythons:  # the fast tests on each other Python from 3.11 to 3.13 that this machine has and PyTorch installs on
+	$(PYTHON) tools/pythons.py
 
 hostile: setup  # mutated files, kills, extremes, other people's folders; seeded, ten minutes at most on two idle cores
 	OMP_NUM_THREADS=1 $(BIN)/python tests/hostile/campaign.py --out results/hostile.json
@@ -47,8 +51,24 @@ bench: setup
 readme: setup
 	$(BIN)/python tools/readme.py
 
+docs: setup  # the site, into site/; no network is needed to read it
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(BIN)/python tools/site.py
+
+notebooks: setup  # run again, and written with what they showed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks]'
+	OMP_NUM_THREADS=1 $(BIN)/python tools/notebooks.py
+
+dist: setup  # the wheel, the sdist and the zoo's wheel, into dist/
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dist]'
+	$(BIN)/python -m build --outdir dist . && $(BIN)/python -m build --outdir dist --wheel packages/zoo
+
+release: setup  # built, and tried as a stranger would; results/release.json
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dist]'
+	$(BIN)/python tools/release.py
+
 zoo: setup
 	$(BIN)/python tools/zoo.py
 
 clean:
-	rm -rf .venv demo runs dist
+	rm -rf .venv demo runs dist site

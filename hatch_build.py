@@ -14,7 +14,8 @@ class CommitHook(BuildHookInterface):
         if version == "editable" or (inside / "commit.txt").exists():  # an unpacked sdist brings its own
             return
         spec = importlib.util.spec_from_file_location("origin", inside / "origin.py")
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         origin = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(origin)
         commit = origin.commit()

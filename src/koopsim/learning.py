@@ -26,7 +26,8 @@ from koopsim.progress import Progress
 from koopsim.runs import RunDirectory
 from koopsim.tasks.base import Task
 from koopsim.tasks.own import Data, Learning, OwnTask
-from koopsim.training import Session, load_run, resume_run, start_run, unheard
+from koopsim.tracking import together
+from koopsim.training import Listener, Session, load_run, resume_run, start_run, unheard
 
 __all__ = ["Learning", "train"]
 
@@ -42,7 +43,7 @@ def train(
     scale: str = "paper",
     overwrite: bool = False,
     device: str = "auto",
-    progress: bool = True,
+    progress: bool | Listener = True,
 ) -> dict[str, Any]:
     """Train a preset, a run, or a module on your own data, in the folder `out`; its result.
 
@@ -50,6 +51,7 @@ def train(
     data       of a module: a torch Dataset, or (inputs, ..., target) as tensors; of the others it is `out`
     learning   of a module: recipe, loss, metrics, validation and test data
     scale      of a preset: "paper", or "smoke", which ends in seconds
+    progress   False: silent; a listener of yours, or a tracker of koopsim.tracking: it hears of epochs beside the bar
     """
     if isinstance(what, nn.Module):
         if data is None or isinstance(data, (str, Path)):
@@ -74,10 +76,11 @@ def train(
 
 
 def _trained(
-    run: Run, folder: Path, name: str, how: Session, task: Task | None, overwrite: bool, progress: bool
+    run: Run, folder: Path, name: str, how: Session, task: Task | None, overwrite: bool, progress: bool | Listener
 ) -> dict[str, Any]:
     """Start it, or go on with it."""
-    with Progress(name, run.recipe.epochs) if progress else nullcontext(unheard) as listen:
+    with Progress(name, run.recipe.epochs) if progress else nullcontext(unheard) as shown:
+        listen = together(shown, progress) if callable(progress) else shown
         session = Session(how.device, how.capture, how.compile, listen)
         if RunDirectory(folder).config_file.exists() and not overwrite:
             if RunDirectory(folder).read_config()[1] != run:

@@ -9,6 +9,7 @@ are dropped and written again. Members that do not fit the device together train
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,12 +36,14 @@ from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.kinds import task_kind
 from koopsim.nn import count_parameters
+from koopsim.progress import describe
 from koopsim.runs import RunDirectory, write_json
 from koopsim.tasks import Task, build_task
 from koopsim.tasks.fingerprint import fingerprint_of
 from koopsim.tasks.fits import refuse_misfits
 from koopsim.tasks.inputs import note_inputs
 
+log = logging.getLogger(__name__)
 Listener = Callable[[dict[str, Any]], None]
 
 
@@ -99,11 +102,13 @@ def train_run(
         training = Training(run, directory, session, task)
         if resume:
             training.resume()
+        log.info("%s: %s in %s on %s", name, "goes on" if resume else "begins", directory.path, session.device)
         drive(training)
         result = training.result(name)
         if "test" in result:
             directory.note_look(name, result["test"])
         write_json(directory.result_file, result)
+        log.info("%s: finished after %.1f s of training", name, result["train_seconds"])
     return result
 
 
@@ -194,6 +199,7 @@ class Training(Course):
         if len(self.groups) > 1:
             line["group"] = len(self.done) + 1
         self.directory.append_metrics(line)
+        log.info("%s: epoch %d/%d  %s", self.directory.path, self.epoch, self.run.recipe.epochs, describe(line))
         self.session.listen({"event": "epoch", **line})
         if self.epoch == self.run.recipe.epochs:
             self.layout = slots.part.members.layout()

@@ -124,7 +124,7 @@ def test_a_typo_in_an_option_suggests_the_right_one(capsys, tmp_path, monkeypatc
 
 
 def test_a_missing_tensorboard_is_said_before_training(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("koopsim.cli.train.find_spec", lambda name: None)
+    monkeypatch.setattr("koopsim.tracking.find_spec", lambda name: None)
     assert main(["train", "copy/sim-single", *TINY, "--tensorboard", "--out", str(tmp_path / "run")]) == 2
     assert "TensorBoard is not installed" in one_line(capsys)
     assert not (tmp_path / "run").exists()

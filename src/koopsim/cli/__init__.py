@@ -23,7 +23,8 @@ VERBS = {
     "report": "tables and pictures of finished runs",
     "reproduce": "the paper's tables and figures from one command",
     "bench": "speed side by side with peers and with the machine's limit",
-    "export": "a trained model as one file: ONNX or torch.export",
+    "export": "a trained model to take along: ONNX, torch.export, or a folder for a model hub",
+    "completion": "a script that completes verbs, presets and options in bash, zsh or fish",
 }
 MODULES = {"eval": "evaluate"}  # where the verb's own name would hide a builtin
 
@@ -68,7 +69,7 @@ def _answer(arguments: list[str]) -> int:
     from koopsim.errors import KoopsimError, did_you_mean
 
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(HELP.format(plugin=PLUGIN, verbs="\n".join(f"  {verb:<10}{what}" for verb, what in VERBS.items())))
+        print(HELP.format(plugin=PLUGIN, verbs="\n".join(f"  {verb:<12}{what}" for verb, what in VERBS.items())))
         return 0
     if arguments[0] in ("-V", "--version", "version"):
         from koopsim import __version__
@@ -78,6 +79,7 @@ def _answer(arguments: list[str]) -> int:
         return 0
     verb, rest = arguments[0], arguments[1:]
     try:
+        _log(os.environ.get("KOOPSIM_LOG", ""))
         rest = _plugins(rest)
         if verb not in VERBS:
             raise KoopsimError(f"There is no verb {verb!r}." + did_you_mean(verb, VERBS))
@@ -100,6 +102,20 @@ def _answer(arguments: list[str]) -> int:
         _say("stopped.")
         return 130
     return 2
+
+
+def _log(level: str) -> None:
+    """KOOPSIM_LOG=info (or debug, warning): what the library logs goes to standard error."""
+    if not level:
+        return
+    import logging
+
+    from koopsim.errors import KoopsimError
+
+    if level.lower() not in ("debug", "info", "warning", "error"):
+        raise KoopsimError(f"KOOPSIM_LOG is {level!r}; expected debug, info, warning or error.")
+    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("koopsim").setLevel(level.upper())
 
 
 def _no_memory(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""koopsim export: a trained model as one file for torch.export or ONNX."""
+"""koopsim export: a trained model to take along: ONNX, torch.export, or a folder for a model hub."""
 
 import json
 import sys
@@ -14,14 +14,15 @@ from koopsim.errors import KoopsimError
 
 @dataclass(frozen=True)
 class Arguments:
-    """Write a trained SIM as ONNX or torch.export, for any batch size, and check what the file answers."""
+    """Write a trained SIM as ONNX or torch.export, for any batch size, and check what the file answers; or any model
+    as a folder in the layout of Hugging Face's hub: weights, configuration, model card."""
 
     what: Annotated[str, tyro.conf.Positional]
     """A run directory, a file of model.save, or a model of the zoo, such as zoo:mnist/sim-two."""
-    format: Literal["onnx", "pt2"] = "onnx"
-    """onnx for onnxruntime and others, pt2 for torch.export.load."""
+    format: Literal["onnx", "pt2", "hub"] = "onnx"
+    """onnx for onnxruntime and others, pt2 for torch.export.load, hub for a folder with model card to upload."""
     out: Path | None = None
-    """The file to write; by default the model's name in this folder."""
+    """The file (hub: the folder) to write; by default the model's name in this folder."""
     fuse: bool = True
     """Multiply the linear maps out and fold the normalisations away first."""
     check: bool = True
@@ -40,27 +41,23 @@ def main(argv: list[str]) -> int:
     from koopsim.files import folders
 
     name, config = zoo.config_of(arguments.what)
-    usual = folders.plain_name(name.replace("/", "-").replace(":", "-").lstrip("."), "The run") + f".{arguments.format}"
-    file = arguments.out or Path(usual)
+    usual = folders.plain_name(name.replace("/", "-").replace(":", "-").lstrip("."), "The run")
+    if arguments.format == "hub":
+        return _hub(arguments, name, config, arguments.out or Path(usual))
+    file = arguments.out or Path(f"{usual}.{arguments.format}")
     if file.suffix != f".{arguments.format}":
         raise KoopsimError(f"--out is {file}; a file of --format {arguments.format} ends in .{arguments.format}.")
     if file.exists() and not arguments.overwrite:
         raise KoopsimError(f"{file} exists; add --overwrite, or give another --out.")
     if not file.parent.is_dir():
         raise KoopsimError(f"There is no folder {file.parent} to write {file.name} into.")
-    from torch import nn
-
     from koopsim.export import example, export_model
     from koopsim.files.writing import refuse_special, sweep
 
     refuse_special(file)
     sweep(file.parent)
     example(config)  # a model that does not export says so before it is loaded
-    model = zoo.load(arguments.what)
-    if isinstance(model, nn.ModuleList):
-        if not 0 <= arguments.picture < len(model):
-            raise KoopsimError(f"--picture is {arguments.picture}; this run has {len(model)}, counted from 0.")
-        model = model[arguments.picture]
+    model = _model(arguments)
     done = export_model(model, config, file, arguments.format, arguments.fuse, arguments.check)
     if arguments.json:
         print(json.dumps(asdict(done) | {"name": name, "file": str(done.file)}, indent=2))
@@ -73,4 +70,29 @@ def main(argv: list[str]) -> int:
         )
     elif arguments.check:
         print("koopsim: not checked, onnxruntime is not installed: pip install 'koopsim[export]'.", file=sys.stderr)
+    return 0
+
+
+def _model(arguments: Arguments):
+    from torch import nn
+
+    from koopsim import zoo
+
+    model = zoo.load(arguments.what)
+    if not isinstance(model, nn.ModuleList):
+        return model
+    if not 0 <= arguments.picture < len(model):
+        raise KoopsimError(f"--picture is {arguments.picture}; this run has {len(model)}, counted from 0.")
+    return model[arguments.picture]
+
+
+def _hub(arguments: Arguments, name: str, config, folder: Path) -> int:
+    from koopsim.hub import FILES, about_of, write_folder
+
+    model = _model(arguments)
+    write_folder(model, config, name, folder, about_of(arguments.what), arguments.overwrite)
+    if arguments.json:
+        print(json.dumps({"name": name, "folder": str(folder), "files": list(FILES)}, indent=2))
+    else:
+        print(f"{folder}: {name} as {', '.join(FILES)}; upload it with: hf upload NAME {folder}")
     return 0

@@ -2,15 +2,15 @@
 
 import itertools
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from koopsim.cli import parse
-from koopsim.config import Run
+from koopsim.config import Run, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 from koopsim.kinds import task_kind
@@ -53,7 +53,11 @@ class TrainOptions:
     eager: bool = False
     """Do not capture the step in a CUDA graph."""
     tensorboard: bool = False
-    """Also write TensorBoard events into the run directory (needs the package tensorboard)."""
+    """Write TensorBoard events into the run directory while it trains (extra: tensorboard)."""
+    wandb: str | None = None
+    """A Weights & Biases project to log to (extra: wandb)."""
+    mlflow: str | None = None
+    """An MLflow experiment to log to, where MLFLOW_TRACKING_URI says (extra: mlflow)."""
     json: bool = False
     """Print the result as JSON on standard output."""
 
@@ -99,18 +103,17 @@ def _given(argv: list[str], option: str) -> str | None:
 
 def _train(options: TrainOptions, run: Run | None, name: str) -> int:
     from koopsim.engine.drive import Stopped, pick_device
-    from koopsim.progress import Progress
     from koopsim.runs import RunDirectory
+    from koopsim.tracking import together
     from koopsim.training import Session, resume_run, start_run
 
-    if options.tensorboard and find_spec("tensorboard") is None:  # said before hours of training, not after
-        raise KoopsimError("TensorBoard is not installed: pip install 'koopsim[tensorboard]'.")
     out = options.resume or options.out or Path("runs") / name
     if run is None:
         name, run = RunDirectory(out).read_config()
     try:
-        with Progress(name, run.recipe.epochs) as progress:
-            session = Session(pick_device(options.device), False if options.eager else None, listen=progress)
+        with ExitStack() as stack:
+            heard = [stack.enter_context(listener) for listener in _listeners(options, run, name, out)]
+            session = Session(pick_device(options.device), False if options.eager else None, listen=together(*heard))
             if not options.resume:
                 result = start_run(run, out, name, session, options.overwrite)
             else:
@@ -120,9 +123,22 @@ def _train(options: TrainOptions, run: Run | None, name: str) -> int:
     except Stopped:
         print(f"koopsim: stopped and saved. Go on with: koopsim train --resume {out}", file=sys.stderr)
         return 130
-    if options.tensorboard:
-        write_tensorboard(RunDirectory(out))
     return _show(result, out, options.json)
+
+
+def _listeners(options: Options, run: Run, name: str, out: Path) -> list[Any]:
+    """The bar, and the trackers that were asked for."""
+    from koopsim.progress import Progress
+    from koopsim.tracking import MLflow, TensorBoard, WeightsAndBiases
+
+    heard: list[Any] = [Progress(name, run.recipe.epochs)]
+    if options.tensorboard:
+        heard.append(TensorBoard(out / "tensorboard"))
+    if options.wandb:
+        heard.append(WeightsAndBiases(options.wandb, name, to_dict(run)))
+    if options.mlflow:
+        heard.append(MLflow(options.mlflow, name, to_dict(run)))
+    return heard
 
 
 def _show(result: dict, path: Path, as_json: bool) -> int:
@@ -136,14 +152,3 @@ def _show(result: dict, path: Path, as_json: bool) -> int:
     set_up = f" after {result['set_up_seconds']:.1f} s of set-up" if "set_up_seconds" in result else ""
     print(f"{result['train_seconds']:.1f} s of training{set_up}, {pace}; all of it in {path}")
     return 0
-
-
-def write_tensorboard(directory) -> None:
-    """metrics.jsonl as TensorBoard events: a view of the truth, not another truth."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(directory.path / "tensorboard")) as writer:
-        for line in directory.read_metrics():
-            for key, value in line.items():
-                if key not in ("epoch", "step"):
-                    writer.add_scalar(key, value, line["step"])

@@ -1,0 +1,114 @@
+"""What is published: one version everywhere, a small wheel that works alone, an sdist that passes its own tests."""
+
+import fnmatch
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+from pathlib import Path
+
+import pytest
+
+import koopsim
+from koopsim import zoo
+from koopsim.cli import main
+from koopsim.origin import commit
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+ZOO = tomllib.loads((ROOT / "packages" / "zoo" / "pyproject.toml").read_text())
+EXTRAS = set(PROJECT["project"]["optional-dependencies"])
+
+
+def test_one_version():
+    assert "version" in PROJECT["project"]["dynamic"]
+    assert f"version: {koopsim.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"^## {re.escape(koopsim.__version__)} \(", (ROOT / "CHANGELOG.md").read_text(), re.M)
+
+
+def test_version_says_the_commit(capsys, monkeypatch):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"koopsim {koopsim.__version__} ({commit() or 'commit unknown'})\n"
+    monkeypatch.setenv("KOOPSIM_COMMIT", "abc")
+    main(["--version"])
+    assert "(abc)" in capsys.readouterr().out
+
+
+def test_the_commit_of_what_was_built(tmp_path, monkeypatch):
+    """Away from git it is what the build wrote down."""
+    monkeypatch.delenv("KOOPSIM_COMMIT", raising=False)
+    monkeypatch.setattr("koopsim.origin.FILE", tmp_path / "a" / "b" / "commit.txt")
+    assert commit() is None
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "commit.txt").write_text("f00\n")
+    assert commit() == "f00"
+
+
+def test_each_model_of_the_zoo_is_in_one_package():
+    left_out = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"]
+    files = {f"src/koopsim/zoo/{card['file']}" for card in zoo.cards().values()}
+    outside = {file for file in files if any(fnmatch.fnmatch(file, pattern) for pattern in left_out)}
+    other = ZOO["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert outside == {name.removeprefix("../../") for name in other}
+    assert all(place == f"koopsim_zoo/{Path(name).name}" for name, place in other.items())
+    inside = {Path(file).name for file in files - outside}
+    assert {"copy-sim-single.safetensors", "mnist-sim-two.safetensors", "cifar10-sim-single.safetensors"} <= inside
+    assert sum((ROOT / "src/koopsim/zoo" / name).stat().st_size for name in inside) < 2_200_000
+
+
+def test_every_extra_that_an_error_names_exists():
+    text = "\n".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
+    named = {name for group in re.findall(r"koopsim\[([\w,-]+)\]", text) for name in group.split(",")}
+    assert len(named) >= 4
+    assert named <= EXTRAS, named - EXTRAS
+
+
+@pytest.fixture(scope="module")
+def release():
+    spec = importlib.util.spec_from_file_location("release", ROOT / "tools" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def built(release, tmp_path_factory):
+    if importlib.util.find_spec("build") is None:
+        pytest.skip("the package build is not installed: pip install 'koopsim[dist]'")
+    return release.build(tmp_path_factory.mktemp("dist"), isolated=False)
+
+
+@pytest.mark.slow
+def test_the_wheel_is_small_and_works_alone(release, built, tmp_path):
+    """Its dependencies are those of this environment, by path: the wheel itself is the only koopsim there."""
+    assert built["wheel"].stat().st_size < release.LARGEST_WHEEL
+    venv.create(tmp_path / "empty", with_pip=True)
+    python = tmp_path / "empty" / "bin" / "python"
+    site = next((tmp_path / "empty" / "lib").glob("python*/site-packages"))
+    (site / "dependencies.pth").write_text("\n".join(p for p in sys.path if p.endswith("site-packages")))
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", built["wheel"]], check=True)
+    where = subprocess.check_output([python, "-c", "import koopsim; print(koopsim.__file__)"], text=True, cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(tmp_path), where
+    said = subprocess.check_output([python, "-m", "koopsim", "--version"], text=True, cwd=tmp_path)
+    assert commit() in said
+    release.readme_runs(python, tmp_path)
+    ask = "import koopsim; koopsim.load('svhn/sim-two')"
+    missing = subprocess.run([python, "-c", ask], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert "pip install 'koopsim[zoo]'" in missing.stderr
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-index", "--no-deps", built["zoo"]], check=True)
+    subprocess.run([python, "-c", ask], cwd=tmp_path, check=True)
+
+
+@pytest.mark.slow
+def test_the_sdist_passes_its_own_tests(release, built, tmp_path):
+    """Those that look beyond src: at benchmarks, results, docs and tools; and all others can be collected."""
+    those = ["test_recorded.py", "test_benchmarks.py", "test_readme.py", "test_zoo.py", "test_house.py"]
+    said = release.sdist_tests(built["sdist"], tmp_path, *(f"tests/{name}" for name in those))
+    assert "failed" not in said
+    inner = next(tmp_path.iterdir())
+    source = {"PYTHONPATH": str(inner / "src")}
+    release.run(sys.executable, "-m", "pytest", "--collect-only", "-q", where=inner, **source)
