@@ -1,7 +1,7 @@
 """Builds what is published and tries it as a stranger would: `make release`.
 
     dist/koopsim-*.whl, koopsim-*.tar.gz, koopsim_zoo-*.whl      built
-    an empty environment                                         the wheel alone, with its dependencies; the README's examples
+    an empty environment                                         the wheel with its dependencies; the README's examples
     the unpacked sdist                                           its own tests
 
 What it found goes into results/release.json.
@@ -38,8 +38,8 @@ def build(out: Path, isolated: bool = True) -> dict[str, Path]:
     build_it = [sys.executable, "-m", "build", *([] if isolated else ["--no-isolation"]), "--outdir", out]
     run(*build_it, ROOT)
     run(*build_it, "--wheel", ROOT / "packages" / "zoo")
-    (wheel,), (zoo,), (sdist,) = (sorted(out.glob(p)) for p in ("koopsim-*.whl", "koopsim_zoo-*.whl", "koopsim-*.tar.gz"))
-    return {"wheel": wheel, "zoo": zoo, "sdist": sdist}
+    patterns = {"wheel": "koopsim-*.whl", "zoo": "koopsim_zoo-*.whl", "sdist": "koopsim-*.tar.gz"}
+    return {name: max(out.glob(pattern), key=lambda file: file.stat().st_mtime) for name, pattern in patterns.items()}
 
 
 def empty_environment(folder: Path) -> Path:
