@@ -74,13 +74,12 @@ def _first_words(verb: str) -> Iterable[str]:
 def _options(verb: str) -> set[str]:
     """Every option of a verb, spelt as on the command line."""
     module = import_module(f"koopsim.cli.{MODULES.get(verb, verb)}")
-    if verb == "data":
-        return {*_spelt(module.Get), "--help"}
-    found = {"--help", *_spelt(module.Options if verb in PRESET_VERBS else module.Arguments)}
+    its_own = [c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__]
+    found = {"--help", *(option for c in its_own if is_dataclass(c) for option in _spelt(c))}
     if verb in PRESET_VERBS:
         from koopsim.presets import run_of
 
-        found |= set(_spelt(run_of(EXAMPLE)))
+        found = (found - {"--run", "--options"}) | set(_spelt(run_of(EXAMPLE)))
     return found
 
 

@@ -126,7 +126,7 @@ def _train(options: TrainOptions, run: Run | None, name: str) -> int:
     return _show(result, out, options.json)
 
 
-def _listeners(options: Options, run: Run, name: str, out: Path) -> list[Any]:
+def _listeners(options: TrainOptions, run: Run, name: str, out: Path) -> list[Any]:
     """The bar, and the trackers that were asked for."""
     from koopsim.progress import Progress
     from koopsim.tracking import MLflow, TensorBoard, WeightsAndBiases
