@@ -40,7 +40,7 @@ def growth_error(growth: float, noise: float, m: int) -> float:
 
 
 def linear_runs(rng: np.random.Generator) -> DataCase:
-    """A few exponentials in a random basis, at rest somewhere, one to three runs, measurement noise."""
+    """A few exponentials in a random basis of as many or more dimensions, at rest somewhere, measurement noise."""
     truth = str(rng.choice(["origin", "fixed-point", "invariant-set", "divergent"]))
     pairs, reals = int(rng.integers(0, 3)), int(rng.integers(0, 2))
     if pairs + reals == 0 or (truth == "invariant-set" and not pairs):
@@ -55,8 +55,9 @@ def linear_runs(rng: np.random.Generator) -> DataCase:
     terms = [np.exp(np.log(moduli[j]) * l) * wave(angles[j] * l) for j in range(pairs) for wave in (np.cos, np.sin)]
     terms += [signs[i] ** l * np.exp(np.log(moduli[pairs + i]) * l) for i in range(reals)]
     d = len(terms)
-    basis = np.linalg.qr(rng.standard_normal((d, d)))[0] * rng.uniform(0.5, 2, d)
-    rest = 0.0 if truth != "fixed-point" else rng.uniform(1, 3, d) * rng.choice([-1, 1], d)
+    wide = d + int(rng.choice([0, 0, 1, 2]))  # where wider, the runs keep to a plane, which need not hold the origin
+    basis = np.linalg.qr(rng.standard_normal((wide, d)))[0] * rng.uniform(0.5, 2, d)
+    rest = 0.0 if truth != "fixed-point" else rng.uniform(1, 3, wide) * rng.choice([-1, 1], wide)
     runs = []
     for _ in range(count):
         mixed = _amplitudes(rng, pairs, reals)

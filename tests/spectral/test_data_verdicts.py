@@ -170,6 +170,26 @@ def test_units_do_not_matter(scale, modulus, case):
     assert EDMD().fit(scale * spiral(None, modulus, 0.0)).verdict().case == case
 
 
+def test_a_table_in_tiny_units():
+    """Squares of 1e-200 vanish; directions, frequency and amplitude do not."""
+    z = spiral(None, 1.02, 0.0)
+    there, here = EDMD().fit(1e-200 * z).mode_table(1e-200 * z), EDMD(Monomials(1)).fit(z).mode_table(z)
+    assert there.frequency[0] == pytest.approx(here.frequency[0], rel=1e-9)
+    assert there.amplitude[0] == pytest.approx(1e-200 * here.amplitude[0], rel=1e-9)
+    assert np.isinf(there.lifetime).all()  # the constant's eigenvalue is 1 but for rounding
+
+
+@pytest.mark.parametrize("away", [0.0, 1e-5, 3.0])
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+def test_a_plane_beside_the_origin(away, noise):
+    """Runs that keep to a plane end in it, not at zero: a column that never changes is part of the state."""
+    z = spiral(np.random.default_rng(3), 0.9, noise, m=120)
+    z = np.c_[z, np.full(len(z), away)] @ np.linalg.qr(np.random.default_rng(4).standard_normal((3, 3)))[0]
+    for dictionary in (Monomials(1), Monomials(2)):
+        said = EDMD(dictionary).fit(z).verdict().case
+        assert said == ("fixed-point" if away else "origin")
+
+
 def test_a_closed_dictionary_is_still_certain():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (100, 2))

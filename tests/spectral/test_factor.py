@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from koopsim.spectral.factor import Columns, by_products, householder, leading_rows
+from koopsim.spectral.factor import Columns, by_products, gram_matrix, householder, leading_rows, product
 from koopsim.spectral.regression import Triangle
 
 RNG = np.random.default_rng(0)
@@ -45,6 +45,27 @@ def test_by_products_is_householders(kind):
     tail = [np.linalg.solve(R[:a, :a], R[:a, b:]) for R in (fast, slow)]
     assert np.linalg.norm(slow[:a, :a] @ (tail[0] - tail[1])) < 1e-10 * np.linalg.norm(slow[:a, b:])
     assert fast[a, -1] == pytest.approx(np.linalg.norm(slow[a:, -1]), abs=1e-8, rel=1e-6)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("width", [12, 40])
+def test_both_layouts_are_straightened(width, order):
+    """Narrow and wide, rows or columns in one piece: the triangular inverse is put on the right side."""
+    steep = np.triu(np.ones((width, width)) * 10.0 ** -np.linspace(0, 5, width)[:, None])
+    L = np.array(normal(4000, width) @ steep, order=order)
+    c = Columns(L, np.tanh(L), L[:, :2])
+    fast, slow = by_products(c), householder(c)
+    assert fast is not None
+    signs = np.sign(np.diag(fast)[:width]) * np.sign(np.diag(slow)[:width])
+    np.testing.assert_allclose(fast[:width], signs[:, None] * slow[:width], atol=1e-8 * np.abs(slow[:width]).max())
+
+
+@pytest.mark.parametrize(("m", "a", "b"), [(5000, 3, 1), (2001, 32, 32), (700, 31, 4), (900, 33, 2)])
+def test_products_by_pieces(m, a, b):
+    A, B = normal(m, a), normal(m, b)
+    for x, y in ((A, B), (np.asfortranarray(A), B), (A + 1j * normal(m, a), B), (A.astype(np.float32), B)):
+        np.testing.assert_allclose(product(x, y), x.conj().T @ y, rtol=1e-10, atol=1e-9)
+    np.testing.assert_allclose(gram_matrix(A), A.T @ A, rtol=1e-10, atol=1e-9)
 
 
 def test_columns_that_depend_are_left_to_householder():

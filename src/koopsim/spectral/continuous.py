@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .edmd import EDMD
 
 Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
+ROUNDING = 1e-13  # a decay a step that is none
 GONE = 1e-12  # an eigenvalue this small relative to the largest has no logarithm worth having
 
 
@@ -85,11 +86,13 @@ class ModeTable:
 def mode_table(model: EDMD, X: Any = None, inputs: Any = None) -> ModeTable:
     """Of each mode: frequency, growth, lifetime, amplitude along X (without X: of the samples fitted) and residual."""
     w, modes = model.eigenvalues_, model.modes_
+    largest = float(np.abs(modes).max(initial=0.0)) or 1.0  # squares of 1e-200 would vanish
+    size = largest * np.linalg.norm(modes / largest, axis=0)
     if X is None:  # psi is orthonormal over the samples, so E|g_i|^2 = |v_i|^2 = 1
-        part = np.linalg.norm(modes, axis=0) * np.linalg.norm(model._spectrum[1], axis=0)
+        part = size * np.linalg.norm(model._spectrum[1], axis=0)
     else:
         g = model.eigenfunctions(X, inputs)
-        part = np.linalg.norm(modes, axis=0) * np.sqrt(np.mean(np.abs(g) ** 2, axis=0))
+        part = size * np.sqrt(np.mean(np.abs(g) ** 2, axis=0))
     mates = _mates(w) if not np.iscomplexobj(model.solution_.core) else np.arange(w.size)
     shown = np.flatnonzero(mates >= np.arange(w.size))
     paired = mates[shown] != shown
@@ -98,7 +101,7 @@ def mode_table(model: EDMD, X: Any = None, inputs: Any = None) -> ModeTable:
     frequency = np.imag(mu) / (2 * np.pi)
     frequency = np.where(paired, np.abs(frequency), frequency)
     growth = np.real(mu)
-    decays = growth < 0
+    decays = growth * model.dt < -ROUNDING
     lifetime = np.where(decays, -1 / np.where(decays, growth, -1.0), np.inf)
     order = np.argsort(-amplitude, kind="stable")
     columns = w[shown], frequency, growth, lifetime, amplitude, model.residuals_[shown], shown

@@ -33,7 +33,8 @@ WINDOW = 240  # numbers in a row of the Hankel matrix
 ENERGY = 1e-9  # directions with less than this share of the variance are left out
 STILL = 0.02  # a real exponential that changes by less than this over the run is the constant
 DOUBTED = 4.0  # standard errors that the growths of two halves may differ by
-ROUNDING = 1e-13  # no growth is known better
+ASIDE = 4.0  # times their spread: beyond, directions that were left out are away from zero
+ROUNDING = 1e-13  # no growth is known better, and no rest in units of the largest sample
 SHARE = 0.7  # of each trajectory is fitted when the rest is to be foretold
 
 
@@ -50,6 +51,7 @@ class Exponentials:
     amplitude: Array  # root mean square of each term over the data, in units of the data's
     rest: Array  # (runs, directions): u
     rest_error: float  # root mean square standard error of u
+    aside: float  # how far from zero the data stay in the directions in which they hardly move; 0: as far as is known
     noise: float  # root mean square of what is left over, in units of the data's
     foretold: float  # the same on samples that were not fitted, in units of what the fit left over; at best about 1
     explained: float  # share of the variance of those samples that was foretold
@@ -100,7 +102,7 @@ def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
     prepared = _prepared(trajectories)
     if prepared is None:
         return None
-    runs, scale, stride = prepared
+    runs, aside, scale, stride = prepared
     total, longest = sum(z.size for z in runs), max(len(z) for z in runs)
     best, lowest, tried = None, np.inf, 0
     V = _singular_vectors(runs)
@@ -120,11 +122,12 @@ def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
             break
     if best is None:
         return None
-    return _described(runs, _refined(runs, best[0])[0], best[2], scale, stride)
+    found = _described(runs, _refined(runs, best[0])[0], best[2], scale, stride)
+    return replace(found, aside=aside)
 
 
-def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, int] | None:
-    """(principal directions of the thinned runs in units of their root mean square, that unit, the thinning)."""
+def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, float, int] | None:
+    """(principal directions of the thinned runs, what is beside them, the unit of both, the thinning)."""
     runs = sorted((np.asarray(z, float) for z in trajectories), key=len, reverse=True)[:MOST_RUNS]
     largest = max(float(np.abs(z).max()) for z in runs)
     stride = -(-len(runs[0]) // MOST_SAMPLES)
@@ -140,7 +143,11 @@ def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, int] | Non
     s, Vt = np.linalg.svd(spread, full_matrices=False)[1:]
     keep = min(MOST_DIRECTIONS, int(np.sum(s**2 > ENERGY * np.sum(s**2))))
     size = np.sqrt(np.sum(s[:keep] ** 2) / (len(spread) * keep))
-    return [z @ Vt[:keep].T / size for z in runs], largest * float(size), stride
+    beside = mean - (mean @ Vt[:keep].T) @ Vt[:keep]
+    aside = float(np.linalg.norm(beside)) / np.sqrt(keep)
+    if aside <= ASIDE * np.sqrt(np.sum(s[keep:] ** 2) / len(spread)) + ROUNDING:
+        aside = 0.0
+    return [z @ Vt[:keep].T / size for z in runs], aside / float(size), largest * float(size), stride
 
 
 def _singular_vectors(runs: list[Array]) -> Array:
@@ -225,10 +232,11 @@ def _described(runs: list[Array], terms: Terms, unknowns: int, scale: float, str
         1.0, foretold
     )  # where samples not fitted are further off, what is left over is no noise
     total = sum(z.size for z in runs)
+    known = max(float(np.sqrt(np.mean(rest_errors))), ROUNDING * max(float(np.abs(z).max()) for z in runs))
     return Exponentials(
         terms.growth / stride, terms.angle / stride, terms.paired, terms.flipped, errors / stride,
         _drift(runs, terms) / stride, np.sqrt(np.sum(shares, axis=0) / total), np.array(rests),
-        float(np.sqrt(np.mean(rest_errors))), float(np.sqrt(variance)), foretold, explained,
+        known, 0.0, float(np.sqrt(variance)), foretold, explained,
         max(len(z) for z in runs) * stride, scale,
     )  # fmt: skip
 

@@ -227,8 +227,8 @@ def decide(e: Exponentials) -> tuple[Case, list[str]]:
         if np.any(turns[on & major] < TURNS):
             return "undecided", [*lines, f"Fewer than {TURNS:.0f} turns of it were seen."]
         return "invariant-set", lines
-    size, error = float(np.sqrt(np.mean(e.rest**2))), e.rest_error
-    if size <= WIDE * error:
+    size, error = float(np.hypot(np.sqrt(np.mean(e.rest**2)), e.aside)), e.rest_error
+    if size <= WIDE * error and not e.aside:
         return "origin", [*lines, f"All of them decay, to zero as far as the data tell ({size:.1e} +- {error:.1e})."]
     return "fixed-point", [*lines, f"All of them decay, to a point away from zero ({size:.1e} +- {error:.1e})."]
 

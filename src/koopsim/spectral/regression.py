@@ -184,7 +184,7 @@ def solve(held: Triangle, layout: ColumnLayout, settings: Settings, measure: Mea
 def _whiten(R11: Array, m: int, settings: Settings) -> tuple[Array | None, Array, Array, Array]:
     """U (None: the identity), singular values, and up, down with R11 = sqrt(m) U up, R11 down = sqrt(m) U."""
     N = R11.shape[0]
-    scale = np.linalg.norm(R11, axis=0) / np.sqrt(m) if settings.scaled else np.ones(N)
+    scale = _sizes(R11) / np.sqrt(m) if settings.scaled else np.ones(N)
     scale[scale == 0] = 1.0
     plain = not settings.ridge and settings.rank is None and settings.rtol is None
     if plain:
@@ -201,6 +201,13 @@ def _whiten(R11: Array, m: int, settings: Settings) -> tuple[Array | None, Array
     U, s, Vt = U[:, :r], s[:r], Vt[:r]
     safe = np.where(s > 0, s, 1.0)
     return U, s, (Vt * scale) * s[:, None] / np.sqrt(m), Vt.conj().T / scale[:, None] / safe * np.sqrt(m)
+
+
+def _sizes(R: Array) -> Array:
+    """Norms of the columns; squares of 1e-200 would vanish."""
+    largest = np.abs(R).max(axis=0)
+    safe = np.where(largest > 0, largest, 1.0)
+    return safe * np.linalg.norm(R / safe, axis=0)
 
 
 def _coefficients(above: Array, psi: Array, target: Array) -> tuple[Array, float]:
