@@ -3,89 +3,105 @@
     python tools/cuda_tests.py [--out FILE] [--processes N] [--sanitize memcheck|racecheck] [-k WORDS]
 
 The file has the digest of all kernels' sources: tests/nn/kernels/test_cuda_record.py fails on any machine once a kernel
-is no longer the one that was tested. With --sanitize the kernels' own tests run under compute-sanitizer.
+is no longer the one that was tested. With --sanitize the tests run under compute-sanitizer, where there is one.
+Processes take tests one by one (`claiming.py`), so that none waits for another; torch.compile's caches are shared.
 """
 
 import argparse
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import xml.etree.ElementTree as ET
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from koopsim.nn.kernels.sources import digest
 from koopsim.runs import environment, write_json
 
-TESTS = Path("tests")
-PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # other people's plugins may want packages that are not there
-SECONDS = 280  # a process may take
+HERE, TESTS, RECORD = Path(__file__).parent, Path("tests"), Path("results/h200/cuda-tests.json")
+# Other people's plugins may want packages that are not there; one thread each, for there are as many processes.
+PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
 
 
-def names(words: str | None) -> list[str]:
-    """The marked tests, without looking into files that have none: those may want packages that are not here."""
-    files = [f for f in sorted(TESTS.rglob("test_*.py")) if any(w in f.read_text() for w in ("in_triton", "mark.cuda"))]
-    chosen = ["-k", words] if words else []
-    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "--collect-only", "-q", "-m", "cuda", *chosen, *files]
-    done = subprocess.run(command, env=dict(os.environ) | PLAIN, capture_output=True, text=True, check=False)
-    found = [line for line in done.stdout.splitlines() if "::" in line]
-    if not found:
-        raise SystemExit(done.stdout[-2000:] + done.stderr[-2000:])
-    return found
+def sanitizer() -> str | None:
+    """compute-sanitizer's place: on the path, in CUDA's usual folders, or in a package of pip's."""
+    more = [str(f) for f in Path("/usr/local").glob("cuda*/bin")]
+    more += [str(f.parent) for f in Path(sys.prefix).glob("lib/python*/site-packages/nvidia/**/compute-sanitizer")]
+    return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=":".join([*PLACES, *more]))
 
 
-def run(share: list[str], prefix: list[str], folder: Path, number: int) -> tuple[dict[str, dict], str]:
-    """({test: outcome, seconds}, the end of what a process that failed had to say)"""
-    report = folder / f"{number}.xml"
-    command = [*prefix, sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "--tb=short", "-p", "no:cacheprovider"]
-    small = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1", **PLAIN}
-    try:
-        done = subprocess.run(
-            [*command, f"--junitxml={report}", *share],
-            env=dict(os.environ) | small, capture_output=True, text=True, timeout=SECONDS, check=False,
-        )  # fmt: skip
-        text = done.stdout + done.stderr
-    except subprocess.TimeoutExpired as late:
-        text = f"stopped after {SECONDS} s\n" + (late.stdout or b"").decode(errors="replace")[-3000:]
-    found = {}
-    for case in ET.parse(report).iter("testcase") if report.exists() else []:
-        kinds = [child.tag for child in case if child.tag in ("failure", "error", "skipped")]
-        name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
-        found[name] = {"outcome": kinds[0] if kinds else "passed", "seconds": round(float(case.get("time", 0)), 1)}
-    hidden = [name for name in share if name not in found]
-    found |= {name: {"outcome": "error", "seconds": None} for name in hidden}  # a process that died
-    bad = any(v["outcome"] in ("failure", "error") for v in found.values())
-    warned = "ERROR SUMMARY" in text and "ERROR SUMMARY: 0" not in text
-    return found, text[-6000:] if bad or warned else ""
+def work(command: list[str], folder: Path, until: float) -> str:
+    """Processes one after the other until no test is left or time is over; the end of what bad ones had to say."""
+    said, paths = "", f"{HERE}:{os.environ.get('PYTHONPATH', '')}"
+    own = {**os.environ, **PLAIN, "PYTHONPATH": paths, "KOOPSIM_CLAIMS": str(folder)}
+    for _ in range(5):
+        try:
+            left = until - time.monotonic()
+            done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=left, check=False)
+        except subprocess.TimeoutExpired:
+            return said + "\nstopped: time is over"
+        if done.returncode not in (0, 5) or "ERROR SUMMARY" in done.stdout + done.stderr:
+            said += (done.stdout + done.stderr)[-3000:]
+        listed = folder / "tests.json"
+        if not listed.exists() or (folder / "next").stat().st_size >= len(json.loads(listed.read_text())):
+            break
+    return said
+
+
+def outcomes(folder: Path) -> dict[str, dict]:
+    """{test: outcome, seconds, and of a bad one its text}; one whose process died, or that nobody took, was not run."""
+    found: dict[str, dict] = {}
+    for file in folder.glob("*.jsonl"):
+        for line in map(json.loads, file.read_text().splitlines()):
+            test = found.setdefault(line["test"], {"outcome": "passed", "seconds": 0.0})
+            test["seconds"] = round(test["seconds"] + line["seconds"], 1)
+            if line["outcome"] != "passed":
+                test |= {"outcome": line["outcome"]} | ({"text": line["text"]} if line["text"] else {})
+    listed = json.loads((folder / "tests.json").read_text()) if (folder / "tests.json").exists() else []
+    return found | {name: {"outcome": "not run", "seconds": None} for name in listed if name not in found}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results/h200/cuda-tests.json"))
-    parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--out", type=Path, default=RECORD)
+    parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) - 1))
     parser.add_argument("--sanitize", choices=["memcheck", "racecheck"])
+    parser.add_argument("--seconds", type=float, default=236, help="at most; what is not run by then is recorded so")
     parser.add_argument("-k", dest="words")
     arguments = parser.parse_args()
-    found = names(arguments.words)
-    shares = [found[i :: arguments.processes] for i in range(arguments.processes) if found[i :: arguments.processes]]
-    tool = ["compute-sanitizer", "--tool", arguments.sanitize, "--target-processes", "all", "--error-exitcode", "9"]
-    prefix = tool if arguments.sanitize else []
-    began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(shares)) as pool:
-        parts = list(pool.map(lambda i: run(shares[i], prefix, Path(folder), i), range(len(shares))))
-    outcomes = {name: value for part, _ in parts for name, value in part.items()}
+    tool = sanitizer() if arguments.sanitize else None
+    about = {"kernels": digest(), "sanitizer": arguments.sanitize, "environment": environment()}
+    if arguments.sanitize and tool is None:
+        write_json(arguments.out, about | {"counts": {}, "note": "compute-sanitizer is not on this machine"})
+        raise SystemExit("compute-sanitizer is not on this machine: nothing was run.")
+    files = [f for f in sorted(TESTS.rglob("test_*.py")) if any(w in f.read_text() for w in ("in_triton", "mark.cuda"))]
+    command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "--tb=short", "-p", "no:cacheprovider"]
+    command += ["-p", "claiming", "-m", "cuda", *(["-k", arguments.words] if arguments.words else []), *map(str, files)]
+    if tool:
+        command = [tool, "--tool", arguments.sanitize, "--target-processes", "all", *command]
+    known = json.loads(RECORD.read_text())["tests"] if RECORD.exists() else {}
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(arguments.processes) as pool:
+        folder = Path(place)
+        (folder / "known.json").write_text(json.dumps({k: v["seconds"] for k, v in known.items() if v["seconds"]}))
+        until = began + arguments.seconds
+        said = list(pool.map(lambda _: work(command, folder, until), range(arguments.processes)))
+        tests = outcomes(folder)
     counts: dict[str, int] = {}
-    for value in outcomes.values():
-        counts[value["outcome"]] = counts.get(value["outcome"], 0) + 1
-    for _, text in parts:
-        if text:
-            print(text, "\n" + "=" * 100)
-    print(counts, f"{time.perf_counter() - began:.0f} s", flush=True)
-    result = {"kernels": digest(), "sanitizer": arguments.sanitize, "counts": counts, "tests": outcomes}
-    write_json(arguments.out, result | {"seconds": round(time.perf_counter() - began), "environment": environment()})
-    sys.exit(bool(set(counts) - {"passed", "skipped"}))
+    for test in tests.values():
+        counts[test["outcome"]] = counts.get(test["outcome"], 0) + 1
+    for text in said:
+        print(text, end="\n" + "=" * 100 + "\n" if text else "")
+    faults = sum("ERROR SUMMARY" in text and "ERROR SUMMARY: 0 errors" not in text for text in said)
+    seconds = round(time.monotonic() - began)
+    print(counts, f"{seconds} s", *([f"{faults} processes with faults"] if tool else []), flush=True)
+    own = {"faults": faults, "tool": tool} if tool else {}
+    write_json(arguments.out, about | own | {"counts": counts, "tests": tests, "seconds": seconds})
+    sys.exit(bool(set(counts) - {"passed", "skipped"}) or bool(faults) or not counts)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,53 @@
+"""A plugin of pytest's: several processes share one list of tests, each takes the next that nobody has taken.
+
+KOOPSIM_CLAIMS is a folder. `tests.json` is the list, the longest first by what the last record says of them; `next` how
+many are taken; `PID.jsonl` has a line for each part of a test that is done, so that nothing is lost with a process. One
+whose CUDA context a fault has spoilt ends itself: the next one starts afresh.
+"""
+
+import fcntl
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(os.environ["KOOPSIM_CLAIMS"])
+SPOILT = ("CUDA error", "AcceleratorError", "illegal memory access")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    known = json.loads((FOLDER / "known.json").read_text())
+    items.sort(key=lambda item: (-known.get(item.nodeid, 30.0 if "compile" in item.nodeid else 5.0), item.nodeid))
+
+
+def pytest_runtestloop(session: pytest.Session) -> bool:
+    """Instead of pytest's own loop over all of them."""
+    listed = FOLDER / f"{os.getpid()}.part"
+    listed.write_text(json.dumps([item.nodeid for item in session.items]))
+    listed.replace(FOLDER / "tests.json")
+    while (mine := claimed()) < len(session.items) and not session.shouldstop:
+        item = session.items[mine]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+    return True
+
+
+def claimed() -> int:
+    with open(FOLDER / "next", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        count = len(file.read())
+        file.write(".")
+    return count
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item):
+    report = (yield).get_result()
+    text = report.longreprtext[-3000:] if report.failed else ""
+    line = {"test": item.nodeid, "outcome": report.outcome, "seconds": report.duration, "text": text}
+    with open(FOLDER / f"{os.getpid()}.jsonl", "a") as file:
+        file.write(json.dumps(line) + "\n")
+    if any(word in text for word in SPOILT):
+        item.session.shouldstop = "the CUDA context is spoilt"
