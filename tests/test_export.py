@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from importlib.util import find_spec
+from shutil import which
 
 import pytest
 import torch
@@ -12,12 +13,14 @@ import koopsim
 from koopsim.cli import main
 from koopsim.config import DEQConfig, FourierNetworkConfig, MonDEQConfig
 from koopsim.errors import KoopsimError
+from koopsim.export import FORMATS as ENDINGS
 from koopsim.export import example, export, export_model, run_exported
 from koopsim.presets import PRESETS
 
 FORMATS = [
     "pt2",
     pytest.param("onnx", marks=pytest.mark.skipif(not find_spec("onnxscript"), reason="needs koopsim[export]")),
+    pytest.param("aoti", marks=[pytest.mark.slow, pytest.mark.skipif(not which("g++"), reason="needs a compiler")]),
 ]
 
 
@@ -35,7 +38,7 @@ def small(name: str):
 def test_a_file_answers_for_other_sizes_than_it_was_traced_with(name, format, tmp_path):
     config, model = small(name)
     x, axes = example(config)
-    file = export(model, x, axes, tmp_path / f"model.{format}", format)
+    file = export(model, x, axes, tmp_path / f"model{ENDINGS[format]}", format)
     assert list(tmp_path.iterdir()) == [file]
     for batch, length in ((1, 40), (7, 9)):
         other = example(config, batch, length)[0]
@@ -53,6 +56,21 @@ def test_a_model_that_is_not_fused_is_the_model(tmp_path):
     fused = export_model(model, config, tmp_path / "fused.pt2", "pt2")
     assert fused.fused
     assert fused.bytes < done.bytes
+
+
+def test_a_file_is_timed_beside_the_model(tmp_path):
+    config, model = small("digits/sim-single")
+    done = export_model(model, config, tmp_path / "model.pt2", "pt2")
+    assert 0 < done.milliseconds < 1000
+    assert 0 < done.model_milliseconds < 1000
+    assert export_model(model, config, tmp_path / "other.pt2", "pt2", check=False).milliseconds is None
+
+
+def test_machine_code_needs_a_compiler(tmp_path, monkeypatch):
+    config, model = small("digits/sim-single")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(KoopsimError, match=r"needs a C\+\+ compiler"):
+        export(model, *example(config), tmp_path / "model.aoti.pt2", "aoti")
 
 
 def test_a_tancik_network_exports_too(tmp_path):

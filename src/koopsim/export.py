@@ -1,7 +1,8 @@
 """A trained model as one file that runs without koopsim, for any batch size.
 
-    .pt2    torch.export: torch.export.load(file).module()(x)
-    .onnx   ONNX: onnxruntime, a browser, a phone
+    .pt2        torch.export: torch.export.load(file).module()(x)
+    .onnx       ONNX: onnxruntime, a browser, a phone
+    .aoti.pt2   AOTInductor, machine code for one device: torch._inductor.aoti_load_package(file)(x), C++ without Python
 
 A SIM is feedforward, so it exports as it is, or fused (nn/fuse.py), which is smaller and faster. A DEQ or a monDEQ asks
 at every step whether it has converged: a loop of unknown length is no graph, and is refused by name.
@@ -11,8 +12,12 @@ import contextlib
 import copy
 import io
 import logging
+import shutil
+import statistics
+import tempfile
+import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +31,7 @@ from koopsim.kinds import model_kind
 from koopsim.nn.sim import SIM
 from koopsim.runs import write_atomically
 
-FORMATS = ("onnx", "pt2")
+FORMATS = {"onnx": ".onnx", "pt2": ".pt2", "aoti": ".aoti.pt2"}  # and how their files end
 AGREES = 1e-4  # of the largest output: what another runtime may differ by
 LENGTH = 120  # of the sequence that is traced; any other length runs too
 
@@ -43,6 +48,8 @@ class Exported:
     runtime: str | None  # what it was checked with; None: not checked
     difference: float | None  # the largest one of an output
     scale: float | None  # the largest output
+    milliseconds: float | None = None  # of an answer to one input, by the file
+    model_milliseconds: float | None = None  # and by the model
 
 
 def example(model: ModelConfig, batch: int = 2, length: int = LENGTH) -> tuple[Tensor, dict[int, str]]:
@@ -63,6 +70,8 @@ def export(
         raise KoopsimError(f"The format is {format!r}; expected one of {', '.join(FORMATS)}.")
     if format == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
         raise KoopsimError("ONNX needs the extra packages: pip install 'koopsim[export]', or take --format pt2.")
+    if format == "aoti" and not (shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")):
+        raise KoopsimError("AOTInductor needs a C++ compiler (g++ or clang++), and there is none: take --format pt2.")
     model = model.fuse() if fuse and isinstance(model, SIM) else copy.deepcopy(model).eval()
     free = {axis: torch.export.Dim(name, min=1) for axis, name in axes.items()}
     whole = io.BytesIO()  # torch's own writer ends the process where the disk is full
@@ -71,6 +80,8 @@ def export(
             program = torch.export.export(model, (x,), dynamic_shapes=(free,))
             if format == "pt2":
                 torch.export.save(program, whole)
+            elif format == "aoti":
+                whole.write(_machine_code(program))
             else:
                 made = torch.onnx.export(
                     program, (x,), dynamo=True, input_names=["x"], output_names=["y"], verbose=False
@@ -91,37 +102,86 @@ def export(
     return file
 
 
-def run_exported(file: Path, x: Tensor) -> tuple[Tensor, str] | None:
-    """What an exported file answers to x, and which runtime said so; None where onnxruntime is not installed."""
+def _machine_code(program: torch.export.ExportedProgram) -> bytes:
+    """AOTInductor's package: a zip file with a shared library inside."""
+    from torch import _inductor
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = _inductor.aoti_compile_and_package(program, package_path=str(Path(folder) / "model.pt2"))
+        return Path(made).read_bytes()
+
+
+def load_exported(file: Path) -> tuple[Callable[[Tensor], Tensor], str] | None:
+    """An exported file as a function, and which runtime it is run by; None where onnxruntime is not installed."""
     if file.suffix == ".pt2":
-        with torch.no_grad(), _quiet():
-            return torch.export.load(file).module()(x), f"torch {torch.__version__}"
+        said = f"torch {torch.__version__}"
+        with _quiet():
+            if file.name.endswith(FORMATS["aoti"]):
+                from torch import _inductor
+
+                return _inductor.aoti_load_package(str(file)), f"AOTInductor of {said}"
+            return torch.export.load(file).module(), said
     if not find_spec("onnxruntime"):
         return None
     import onnxruntime  # pyright: ignore[reportMissingImports]
 
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    (y,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
-    return torch.as_tensor(y), f"onnxruntime {onnxruntime.__version__}"
+    name = session.get_inputs()[0].name
+    return lambda x: torch.as_tensor(session.run(None, {name: x.numpy()})[0]), f"onnxruntime {onnxruntime.__version__}"
+
+
+def run_exported(file: Path, x: Tensor) -> tuple[Tensor, str] | None:
+    """What an exported file answers to x, and which runtime said so; None where onnxruntime is not installed."""
+    found = load_exported(file)
+    if found is None:
+        return None
+    with torch.no_grad(), _quiet():
+        return found[0](x), found[1]
+
+
+@torch.no_grad()
+def milliseconds(answer: Callable[[Tensor], Tensor], x: Tensor) -> float:
+    """Of one answer, waited for: the median of twenty after three."""
+    times = []
+    for _ in range(23):
+        began = time.perf_counter()
+        answer(x)
+        if x.is_cuda:
+            torch.cuda.synchronize(x.device)
+        times.append(1e3 * (time.perf_counter() - began))
+    return statistics.median(times[3:])
 
 
 def export_model(
-    model: nn.Module, config: ModelConfig, file: Path, format: str = "onnx", fuse: bool = True, check: bool = True
+    model: nn.Module,
+    config: ModelConfig,
+    file: Path,
+    format: str = "onnx",
+    fuse: bool = True,
+    check: bool = True,
+    device: torch.device | str = "cpu",
 ) -> Exported:
-    """Write the trained model of a configuration, and compare what the file answers with what the model does."""
-    dtype = next(model.parameters()).dtype
+    """Write the trained model of a configuration, and compare what the file answers, and how fast, with the model.
+
+    device   that AOTInductor's machine code is for; the other formats run anywhere
+    """
+    dtype, place = next(model.parameters()).dtype, torch.device(device if format == "aoti" else "cpu")
     x, axes = example(config)
-    model = model.cpu().eval()
-    export(model, x.to(dtype), axes, file, format, fuse)
-    runtime = difference = scale = None
+    model = model.to(place).eval()
+    export(model, x.to(place, dtype), axes, file, format, fuse)
+    runtime = difference = scale = took = plain = None
     if check:
         other, _ = example(config, batch=5, length=LENGTH // 3)  # not the shapes that were traced
+        other = other.to(place, dtype)
         with torch.no_grad():
-            y = model(other.to(dtype))
-        found = run_exported(file, other.to(dtype))
+            y = model(other)
+        found = load_exported(file)
         if found is not None:
-            runtime, scale = found[1], float(y.abs().max())
-            difference = float((found[0] - y).abs().max())
+            answer, runtime = found
+            scale, one = float(y.abs().max()), example(config, batch=1)[0].to(place, dtype)
+            with torch.no_grad(), _quiet():
+                difference = float((answer(other) - y).abs().max())
+                took, plain = milliseconds(answer, one), milliseconds(model, one)
             if not difference <= AGREES * scale:
                 file.unlink()
                 raise KoopsimError(
@@ -130,7 +190,7 @@ def export_model(
                 )
     shape = tuple(axes.get(i, str(n)) for i, n in enumerate(x.shape))
     fused = fuse and isinstance(model, SIM)
-    return Exported(file, format, shape, fused, file.stat().st_size, runtime, difference, scale)
+    return Exported(file, format, shape, fused, file.stat().st_size, runtime, difference, scale, took, plain)
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ TINY = Sizes(
 
 @pytest.fixture(scope="module")
 def findings():
-    rows = ["train", "capture", "inference", "fuse", "stack", "pictures", "solver", "edmd", "paper", "growth"]
+    rows = ["train", "capture", "inference", "fuse", "deploy", "stack", "pictures", "solver", "edmd", "paper", "growth"]
     return bench.run(rows, "cpu", sizes=TINY)
 
 

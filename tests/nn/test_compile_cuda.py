@@ -28,7 +28,11 @@ NAMES = [
     "copy/sim-single", "copy/sim-two", "cifar10/sim-single", "cifar10/sim-two", "mnist/sim-single",
     "image/sim-single", "image/sim-two", "image/sim-rff", "image/tancik",
 ]  # fmt: skip
-SOLVED = ["copy/deq", "cifar10/mondeq-single", "cifar10/mdeq"]  # loops until convergence: the compiler takes them piece by piece
+SOLVED = [
+    "copy/deq",
+    "cifar10/mondeq-single",
+    "cifar10/mdeq",
+]  # loops until convergence: the compiler takes them piece by piece
 
 
 def layouts(x: Tensor) -> dict[str, Tensor]:

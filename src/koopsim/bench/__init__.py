@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
+from koopsim.bench.deployed import deploy_rows
 from koopsim.bench.growth import draw_growth, growth_curves
 from koopsim.bench.inference import fuse_rows, inference_rows
 from koopsim.bench.machine import measured_machine
@@ -29,6 +30,7 @@ ROWS: dict[str, Callable[[Setting], list[Comparison]]] = {
     "capture": capture_rows,
     "inference": inference_rows,
     "fuse": fuse_rows,
+    "deploy": deploy_rows,
     "stack": stack_rows,
     "pictures": picture_rows,
     "solver": solver_rows,

@@ -17,8 +17,8 @@ MIB = 2**20
 class Arguments:
     """Measure speed side by side: every comparison a ratio in one run, every training step beside its floor.
 
-    Rows: train, capture, inference, fuse, stack, pictures, solver, edmd, paper, growth; all of them unless named.
-    The paper's code is found by KOOPSIM_PAPER_CODE, a folder that has sim/net.py.
+    Rows: train, capture, inference, fuse, deploy, stack, pictures, solver, edmd, paper, growth; all unless named. The
+    paper's code is found by KOOPSIM_PAPER_CODE, a folder that has sim/net.py.
     """
 
     rows: Annotated[tuple[str, ...], tyro.conf.Positional] = ()

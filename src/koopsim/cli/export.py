@@ -1,4 +1,4 @@
-"""koopsim export: a trained model to take along: ONNX, torch.export, or a folder for a model hub."""
+"""koopsim export: a trained model to take along: ONNX, torch.export, AOTInductor, or a folder for a model hub."""
 
 import json
 import sys
@@ -14,13 +14,16 @@ from koopsim.errors import KoopsimError
 
 @dataclass(frozen=True)
 class Arguments:
-    """Write a trained SIM as ONNX or torch.export, for any batch size, and check what the file answers; or any model
-    as a folder in the layout of Hugging Face's hub: weights, configuration, model card."""
+    """Write a trained SIM as ONNX, torch.export or AOTInductor, for any batch size, and check what the file answers; or
+    any model as a folder in the layout of Hugging Face's hub: weights, configuration, model card."""
 
     what: Annotated[str, tyro.conf.Positional]
     """A run directory, a file of model.save, or a model of the zoo, such as zoo:mnist/sim-two."""
-    format: Literal["onnx", "pt2", "hub"] = "onnx"
-    """onnx for onnxruntime and others, pt2 for torch.export.load, hub for a folder with model card to upload."""
+    format: Literal["onnx", "pt2", "aoti", "hub"] = "onnx"
+    """onnx for onnxruntime and others, pt2 for torch.export.load, aoti for machine code by AOTInductor, hub for a
+    folder with model card to upload."""
+    device: str = "cpu"
+    """What --format aoti compiles for: cpu or cuda."""
     out: Path | None = None
     """The file (hub: the folder) to write; by default the model's name in this folder."""
     fuse: bool = True
@@ -44,9 +47,10 @@ def main(argv: list[str]) -> int:
     usual = folders.plain_name(name.replace("/", "-").replace(":", "-").lstrip("."), "The run")
     if arguments.format == "hub":
         return _hub(arguments, name, config, arguments.out or Path(usual))
-    file = arguments.out or Path(f"{usual}.{arguments.format}")
-    if file.suffix != f".{arguments.format}":
-        raise KoopsimError(f"--out is {file}; a file of --format {arguments.format} ends in .{arguments.format}.")
+    ending = ".aoti.pt2" if arguments.format == "aoti" else f".{arguments.format}"
+    file = arguments.out or Path(usual + ending)
+    if not file.name.endswith(ending) or (arguments.format == "pt2" and file.name.endswith(".aoti.pt2")):
+        raise KoopsimError(f"--out is {file}; a file of --format {arguments.format} ends in {ending}.")
     if file.exists() and not arguments.overwrite:
         raise KoopsimError(f"{file} exists; add --overwrite, or give another --out.")
     if not file.parent.is_dir():
@@ -58,7 +62,7 @@ def main(argv: list[str]) -> int:
     sweep(file.parent)
     example(config)  # a model that does not export says so before it is loaded
     model = _model(arguments)
-    done = export_model(model, config, file, arguments.format, arguments.fuse, arguments.check)
+    done = export_model(model, config, file, arguments.format, arguments.fuse, arguments.check, arguments.device)
     if arguments.json:
         print(json.dumps(asdict(done) | {"name": name, "file": str(done.file)}, indent=2))
         return 0
@@ -67,6 +71,7 @@ def main(argv: list[str]) -> int:
     if done.difference is not None:
         print(
             f"  {done.runtime}: largest difference {done.difference:.2g}, where the largest output is {done.scale:.2g}"
+            f"; {done.milliseconds:.3g} ms for one input, the model itself {done.model_milliseconds:.3g} ms"
         )
     elif arguments.check:
         print("koopsim: not checked, onnxruntime is not installed: pip install 'koopsim[export]'.", file=sys.stderr)

@@ -1,6 +1,6 @@
 """A trajectory beyond its end, with what forecasts of the same length were off by.
 
-    z(h) +- 2 e(h),     e(h) the root mean square error h steps ahead, on samples that were held back (`horizon.py`)
+z(h) +- 2 e(h),     e(h) the root mean square error h steps ahead, on samples that were held back (`horizon.py`)
 """
 
 from __future__ import annotations

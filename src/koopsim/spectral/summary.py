@@ -23,9 +23,7 @@ AHEAD = 0.25  # of the trajectory's length is forecast beyond its end
 FEW = 20  # states up to which bars are drawn instead of lines
 
 
-def plot_edmd(
-    model: EDMD, X: Any = None, inputs: Any = None, trust: float | None = None, control: Any = None
-) -> Any:
+def plot_edmd(model: EDMD, X: Any = None, inputs: Any = None, trust: float | None = None, control: Any = None) -> Any:
     """The page; without a trajectory X its lower row says so."""
     import matplotlib.pyplot as plt
 
