@@ -89,7 +89,8 @@ def test_a_solver_does_not_export():
 def test_a_wrong_file_is_found_out_and_removed(tmp_path, monkeypatch):
     config, model = small("digits/sim-single")
     monkeypatch.setattr(
-        "koopsim.export.run_exported", lambda file, x: (model(x).detach() + 0.01, "a runtime that is a little off")
+        "koopsim.export.load_exported",
+        lambda file: (lambda x: model(x).detach() + 0.01, "a runtime that is a little off"),
     )
     with pytest.raises(KoopsimError, match=r"wrong and is removed: a runtime that is a little off differs by 0\.01"):
         export_model(model, config, tmp_path / "model.pt2", "pt2")
