@@ -101,7 +101,7 @@ def _files(name: str, model: nn.Module, setting: Setting, folder: Path) -> dict[
         try:
             file = export(model, x.to(setting.device), axes, folder / f"model{ending}", format)
             loaded = load_exported(file)
-        except KoopsimError:
+        except (KoopsimError, RuntimeError, OSError):  # no compiler, no toolkit
             continue
         if loaded is not None:
             found[f"{name}, {format}"] = loaded[0]
