@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.bridge import DistillReport, WarmStart, compare, distill, linearise, observe
-from koopsim.implicit import MonDEQ
+from koopsim.implicit import MonDEQ, Splitting
 from koopsim.implicit.monotone import SPLITTINGS
 from koopsim.nn import MLP, SIM
 
@@ -22,7 +22,8 @@ def images(count: int, seed: int = 1) -> Tensor:
 
 def mondeq(kind: str, **options) -> MonDEQ:
     torch.manual_seed(0)
-    model = MonDEQ((1, 8, 8), outputs=4, max_steps=3000, alpha=0.5, **MODELS[kind], **options).double()
+    solving = Splitting(max_steps=3000, alpha=0.5, **options)
+    model = MonDEQ((1, 8, 8), outputs=4, **MODELS[kind], solving=solving).double()
     with torch.no_grad():  # W as large as training makes it: at its start a solve is over in a few steps
         for weight in (*model.operator.A, *model.operator.B):
             weight.mul_(3)
@@ -65,8 +66,9 @@ def test_warm_start_same_equilibrium_fewer_steps(taught, splitting, safeguard):
     x, tol = images(60, seed=5), 1e-3
     solves = {}
     with torch.no_grad():
-        like = {"connected": model.connected, "tiers": tuple(t.channels for t in model.tiers), "splitting": splitting}
-        own = MonDEQ(model.image, outputs=4, alpha=float(model.alpha), tol=tol, max_steps=3000, **like).double()
+        tiers = tuple(t.channels for t in model.tiers)
+        solving = Splitting(splitting, float(model.alpha), tol=tol, max_steps=3000)
+        own = MonDEQ(model.image, tiers, model.connected, outputs=4, solving=solving).double()
         own.load_state_dict(model.state_dict())
         own.tune_alpha(x)
         solves["cold"], solves["warm"] = own.solve(x), WarmStart(sim, safeguard)(own, x)
@@ -122,7 +124,7 @@ def difference(value, p: Tensor, i: int, h: float = 1e-5) -> float:
 @pytest.mark.parametrize(("strength", "case"), [(0.6, "fixed-point"), (1.5, "invariant-set")])
 def test_observing_a_known_one(strength, case):
     """W = -k I and q = U x + b > 0: the equilibrium is q / (1 + k), and z <- relu(q - k z) leaves it for k > 1."""
-    model = MonDEQ((1, 8, 8), (5,), connected=True, outputs=4, tol=1e-10).double()
+    model = MonDEQ((1, 8, 8), (5,), connected=True, outputs=4, solving=Splitting(tol=1e-10)).double()
     with torch.no_grad():
         model.operator.A[0].copy_(strength**0.5 * torch.eye(5)[:, :, None, None])
         model.operator.B[0].zero_()
@@ -148,7 +150,7 @@ def test_observing_a_known_one(strength, case):
 def test_observing_a_convolutional_one():
     """A W half as large as at first: z <- relu(W z + q) settles, by the spectral radius of df/dz at its end a step."""
     torch.manual_seed(0)
-    model = MonDEQ((1, 8, 8), (3,), outputs=4, tol=1e-8).double()
+    model = MonDEQ((1, 8, 8), (3,), outputs=4, solving=Splitting(tol=1e-8)).double()
     x = images(2)
     assert not observe(model, x, steps=40).settled.any()  # as it is built, it does not
     with torch.no_grad():

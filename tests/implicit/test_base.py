@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from koopsim.implicit import MonDEQ, SolverModel, TransformerDEQ
+from koopsim.implicit import MonDEQ, SolverModel, Splitting, TransformerDEQ
 
 torch.manual_seed(0)  # whoever was imported before: else what converges differs from run to run
 MODELS = {
     "deq": (TransformerDEQ(heads=2, head_dim=4, model_dim=8, inner_dim=8), torch.randint(10, (3, 12))),
-    "mondeq": (MonDEQ((1, 8, 8), (4,), max_steps=200), torch.randn(3, 1, 8, 8)),
+    "mondeq": (MonDEQ((1, 8, 8), (4,), solving=Splitting(max_steps=200)), torch.randn(3, 1, 8, 8)),
 }
 each_model = pytest.mark.parametrize("name", MODELS)
 pytestmark = pytest.mark.filterwarnings("ignore::koopsim.implicit.UnconvergedWarning")  # not what is tested here

@@ -15,7 +15,7 @@ from koopsim.bridge import WarmStart
 from koopsim.config import MonDEQConfig, SIMConfig, VGGConfig
 from koopsim.errors import KoopsimError
 from koopsim.implicit import UnconvergedWarning, monotone, splitting
-from koopsim.implicit.monotone import SPLITTINGS, MonDEQ
+from koopsim.implicit.monotone import SPLITTINGS, MonDEQ, Splitting
 from koopsim.implicit.monotone_operator import Chain
 from koopsim.implicit.splitting import Storage
 from koopsim.implicit.stored import StoredChain
@@ -34,7 +34,7 @@ KINDS = {
 
 def model_of(kind: str, strength: float = 2.0, **options) -> MonDEQ:
     """A model with strong interactions, as after training: at first W is nearly -A^T A of norm 1 / width."""
-    model = MonDEQ(**KINDS[kind], outputs=3, **options).double()
+    model = MonDEQ(**KINDS[kind], outputs=3, solving=Splitting(**options)).double()
     if not model.connected:
         with torch.no_grad():
             model.operator.log_g.fill_(torch.tensor(strength).log())
@@ -83,7 +83,7 @@ def test_both_splittings_find_the_dense_equilibrium(kind):
     assert 0.05 < (z > 0).double().mean() < 0.95
     torch.testing.assert_close(z, torch.relu(z @ W.T + q) * inside, rtol=1e-9, atol=1e-12)
     for name in SPLITTINGS:
-        model = MonDEQ(**KINDS[kind], outputs=3, splitting=name, alpha=step_size(name), **TIGHT).double()
+        model = MonDEQ(**KINDS[kind], outputs=3, solving=Splitting(name, step_size(name), **TIGHT)).double()
         model.load_state_dict(reference.state_dict() | {"alpha": model.alpha})
         got, info = model.solve(x)
         assert info.converged.all()
@@ -104,7 +104,7 @@ def _logits(model: MonDEQ, z: torch.Tensor) -> torch.Tensor:
 def test_the_gradient_is_the_finite_difference(kind, name):
     torch.manual_seed(2)
     slow = name == "forward-backward" or kind == "three"  # then along random directions only
-    model = model_of(kind, 1.0 if slow else 2.0, splitting=name, alpha=0.2 if slow else 0.5, **TIGHT)
+    model = model_of(kind, 1.0 if slow else 2.0, method=name, alpha=0.2 if slow else 0.5, **TIGHT)
     x = images(model, 2).requires_grad_()
     names = [n for n, p in model.named_parameters() if p.numel() < 80]
     assert {"log_g", "A", "B", "h"} <= {n.split(".")[1] for n in names if "operator" in n} or kind == "connected"
@@ -143,7 +143,7 @@ def test_bfloat16_autocast_does_not_touch_the_solve():
 
 @pytest.mark.parametrize("name", SPLITTINGS)
 def test_tuning_finds_a_faster_step_to_the_same_equilibrium(name):
-    model = model_of("single", strength=4.0, splitting=name, alpha=1.0, tol=1e-8, max_steps=1000)
+    model = model_of("single", strength=4.0, method=name, alpha=1.0, tol=1e-8, max_steps=1000)
     x = images(model)
     best = model.tune_alpha(x)
     z, info = model.solve(x)
@@ -175,7 +175,7 @@ def test_samples_converge_each_by_itself():
 def test_the_last_tier_is_solved_as_well_as_the_first():
     """It may be a small part of the state, and it is what the answer is read off."""
     torch.manual_seed(0)
-    model = MonDEQ((3, 16, 16), (4, 5, 6), tol=1e-3).double()
+    model = MonDEQ((3, 16, 16), (4, 5, 6), solving=Splitting(tol=1e-3)).double()
     x = torch.randn(4, 3, 16, 16, dtype=torch.float64)
     with torch.no_grad():
         model.operator.log_g.fill_(1.0)
@@ -206,7 +206,7 @@ def test_an_unconverged_solve_says_so():
 
 
 def test_a_step_size_beyond_forward_backward_is_unconverged_not_wrong():
-    model = model_of("single", strength=6.0, splitting="forward-backward", alpha=1.0)
+    model = model_of("single", strength=6.0, method="forward-backward", alpha=1.0)
     with pytest.warns(UnconvergedWarning):
         model(images(model))
     assert model.diagnostics()["unconverged"] > 0
@@ -214,7 +214,7 @@ def test_a_step_size_beyond_forward_backward_is_unconverged_not_wrong():
 
 def test_a_solve_begun_at_its_end_is_over_at_once():
     for name in SPLITTINGS:
-        model = model_of("three", splitting=name, alpha=step_size(name), **TIGHT)
+        model = model_of("three", method=name, alpha=step_size(name), **TIGHT)
         x = images(model)
         z, cold = model.solve(x)
         again, warm = model.solve(x, z)
@@ -306,10 +306,7 @@ def test_a_captured_loop_looks_at_each_of_its_last_steps(monkeypatch):
         model._step(model.operator.linear()),
         model.alpha * model._inject(x).detach(),
         splitting.Projection(model.inside, rectify=True),
-        True,
-        max_steps=50,
-        tol=1e-3,
-        check_every=1,
+        splitting.Course(True, splitting.Until(50, 1e-3, check_every=1)),
     )[1].steps
     for module in (splitting, monotone):
         monkeypatch.setattr(module, "capturing", lambda: True)
@@ -396,7 +393,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(KoopsimError, match="multiples of 4"):
         MonDEQ((1, 6, 8), (2, 2, 2))
     with pytest.raises(KoopsimError, match="peaceman-rachford"):
-        MonDEQ(splitting="douglas-rachford")
+        MonDEQ(solving=Splitting("douglas-rachford"))
     with pytest.raises(RuntimeError, match="second derivatives"):
         x = images(model).requires_grad_()
         torch.autograd.grad(model(x).sum(), x, create_graph=True)

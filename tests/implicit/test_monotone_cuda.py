@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from koopsim.implicit import inverse, splitting
-from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.monotone import MonDEQ, Splitting
 from koopsim.implicit.stored import StoredChain
 
 pytestmark = [
@@ -49,7 +49,7 @@ def test_a_captured_step_is_the_eager_step(kind, method, monkeypatch):
     monkeypatch.setattr(inverse, "_fitting", lambda W: method)
     # To a fine tolerance: a unit within it of 0 may be on in one solve and off in the other, and gradients jump. A
     # residual is the sum of the tiers' own, so float32 leaves more of it where there are three.
-    model = MonDEQ(**KINDS[kind], tol=1e-6 * len(KINDS[kind]["tiers"])).cuda()
+    model = MonDEQ(**KINDS[kind], solving=Splitting(tol=1e-6 * len(KINDS[kind]["tiers"]))).cuda()
     batches = torch.randn(3, 8, *model.image, device="cuda")
     x, y = batches[0].clone(), torch.randint(0, 10, (8,), device="cuda")
     step = training_step(model, x, y)
@@ -104,7 +104,7 @@ def test_nothing_waits_for_the_gpu_while_capturing(kind, method, monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cuda_is_cpu(kind):
-    model = MonDEQ(**KINDS[kind], tol=1e-10).double()
+    model = MonDEQ(**KINDS[kind], solving=Splitting(tol=1e-10)).double()
     x = torch.randn(4, *model.image, dtype=torch.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -114,7 +114,7 @@ def test_cuda_is_cpu(kind):
 
 def as_many_steps(kind: str) -> MonDEQ:
     """Solves of 24 steps, whatever the residual: what float16 and a capture do, where to stop apart."""
-    model = MonDEQ(**KINDS[kind], tol=0.0, max_steps=24).cuda()
+    model = MonDEQ(**KINDS[kind], solving=Splitting(tol=0.0, max_steps=24)).cuda()
     model.captured_steps = (24, 24)
     return model
 
@@ -167,7 +167,7 @@ def test_a_captured_float16_step_is_the_eager_step(kind, monkeypatch):
 def test_a_stored_chain_is_the_chain_at_the_sizes_of_the_paper(image, tiers, transposed, monkeypatch):
     """Products in float16 and the kernels between them, against float64; T turns nothing longer."""
     monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
-    model = MonDEQ(image, tiers, alpha=0.5).cuda()
+    model = MonDEQ(image, tiers, solving=Splitting(alpha=0.5)).cuda()
     z = torch.randn(model.inside.shape[0], 128, device="cuda")
     with torch.no_grad():
         stored = model._step(model.operator.linear())

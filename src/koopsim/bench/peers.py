@@ -20,7 +20,7 @@ from koopsim.bench.setting import Setting, in_precision, model_of
 from koopsim.bench.timing import Maker, Timing, measure
 from koopsim.bench.training import Stepping, copy_stepping, image_of, image_stepping, steps_of
 from koopsim.errors import KoopsimError
-from koopsim.implicit.base import SolverModel
+from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ, Backward
 from koopsim.implicit.iteration import EPS
 from koopsim.implicit.state import leaves
@@ -76,7 +76,7 @@ class OwnCell(nn.Module):
         return torch.tanh(self.outer(torch.tanh(self.inner(z))) + x)
 
 
-class OwnModel(SolverModel):
+class OwnModel(EquilibriumModel):
     """(B, width) -> (B, 10) through the fixed point of an `OwnCell`."""
 
     def __init__(self, width: int):
@@ -88,22 +88,6 @@ class OwnModel(SolverModel):
 
     def read(self, z: Tensor) -> Tensor:
         return self.head(z)
-
-    def forward(self, x: Tensor) -> Tensor:
-        z, self.last_info = self.solve(x)
-        return self.read(z)
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return self.deq.limits
-
-    @property
-    def captured_steps(self) -> tuple[int, int]:
-        return self.deq.captured_steps
-
-    @captured_steps.setter
-    def captured_steps(self, steps: tuple[int, int]) -> None:
-        self.deq.captured_steps = steps
 
 
 WorkSteps = Callable[[Setting, nn.Module | None], Stepping]

@@ -6,7 +6,7 @@ from koopsim.implicit.deq import DEQ, GRADIENTS, Backward
 from koopsim.implicit.gradient import Neumann, Phantom
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning
 from koopsim.implicit.iteration import Tolerance, iterate
-from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.monotone import MonDEQ, Splitting
 from koopsim.implicit.multiscale import MultiscaleCell, MultiscaleDEQ
 from koopsim.implicit.penalties import correction_loss, jacobian_penalty, spectral_radius
 from koopsim.implicit.reversible import Reversible
@@ -30,6 +30,7 @@ __all__ = [
     "Phantom",
     "Reversible",
     "SolverModel",
+    "Splitting",
     "Tolerance",
     "TransformerDEQ",
     "UnconvergedWarning",

@@ -77,3 +77,33 @@ class SolverModel(Model):
         if not needed:  # nothing is known yet
             return now
         return min(next((level for level in self.LEVELS if level > needed), limit), limit)
+
+
+class EquilibriumModel(SolverModel):
+    """A model round one DEQ, its `deq`: `solve` finds the state, `read` the answer in it."""
+
+    deq: Any  # a DEQ; that room is further down
+
+    def solve(self, x: Tensor, z0: Any = None) -> tuple[Any, DEQInfo]:
+        """The equilibrium, begun at z0 if given, and how the solve went."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how it solves")
+
+    def read(self, z: Any) -> Tensor:
+        """The answer from a state."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what it reads off a state")
+
+    def forward(self, x: Tensor) -> Tensor:
+        z, self.last_info = self.solve(x)
+        return self.read(z)
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return self.deq.limits
+
+    @property
+    def captured_steps(self) -> tuple[int, int]:
+        return self.deq.captured_steps
+
+    @captured_steps.setter
+    def captured_steps(self, steps: tuple[int, int]) -> None:
+        self.deq.captured_steps = steps

@@ -145,10 +145,7 @@ def iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: Tolerance
     part, rows, fz, left = f, None, z, shape[0]
     for k in range(max_steps):
         steps += active
-        if rows is None:
-            fz = evaluated(f, z.view(shape)).reshape(z.shape)
-        else:  # a frozen sample has its f(z) already
-            fz = fz.index_copy(0, rows, evaluated(part, z[rows].view(-1, *shape[1:])).reshape(-1, z.shape[1]))
+        fz = _mapped(part, z, fz, rows, shape)
         g = fz - z
         norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
         residual = tol.residuals(g, fz, norm)
@@ -179,3 +176,10 @@ def iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: Tolerance
     worst = torch.as_tensor(worst).squeeze(1)
     own = torch.as_tensor(parts) if len(tol.sizes) > 1 else None
     return best.view(shape), Info(torch.as_tensor(steps).squeeze(1), worst, worst < tol.value, own)
+
+
+def _mapped(f: Map, z: Tensor, before: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
+    """f(z), (B, D); with `rows` f is of these samples alone, and a frozen one has its f(z) already."""
+    if rows is None:
+        return evaluated(f, z.view(shape)).reshape(z.shape)
+    return before.index_copy(0, rows, evaluated(f, z[rows].view(-1, *shape[1:])).reshape(-1, z.shape[1]))

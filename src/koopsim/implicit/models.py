@@ -9,7 +9,7 @@ from typing import Any
 from koopsim.config import DEQConfig, MonDEQConfig, Run, SolverConfig
 from koopsim.errors import KoopsimError
 from koopsim.implicit.deq import DEQ, Backward
-from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.monotone import MonDEQ, Splitting
 from koopsim.implicit.solvers import Solver
 from koopsim.implicit.transformer import TransformerDEQ
 from koopsim.kinds import ModelKind, Shape, register
@@ -87,19 +87,10 @@ class MonDEQKind(SolverKind):
     config = MonDEQConfig
 
     def build(self, config: MonDEQConfig) -> MonDEQ:
-        return MonDEQ(
-            image=config.image,
-            tiers=config.tiers,
-            connected=config.connected,
-            splitting=config.splitting,
-            monotonicity=config.monotonicity,
-            alpha=config.alpha,
-            tune=config.tune_alpha,
-            max_steps=config.max_steps,
-            tol=config.tolerance,
-            outputs=config.outputs,
-            mirrored=config.mirrored,
-        )
+        solving = Splitting(config.splitting, config.alpha, config.tune_alpha, config.max_steps, config.tolerance)
+        model = MonDEQ(config.image, config.tiers, config.connected, config.outputs, config.monotonicity, solving)
+        model.mirrored = config.mirrored
+        return model
 
     def _form(self, config: MonDEQConfig) -> str:
         return "connected" if config.connected else "multi" if len(config.tiers) > 1 else "single"

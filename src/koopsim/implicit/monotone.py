@@ -22,6 +22,7 @@ import functools
 import math
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +36,7 @@ from koopsim.implicit.gradient import _FixedPoint
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
 from koopsim.implicit.iteration import Map
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, tiers_for
-from koopsim.implicit.splitting import CHECK_EVERY, Projection, Units, split
+from koopsim.implicit.splitting import Course, Projection, Until, Units, split
 from koopsim.implicit.stored import StoredChain
 
 HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
@@ -46,12 +47,27 @@ SPLITTINGS = ("peaceman-rachford", "forward-backward")
 Step = Chain | StoredChain  # T, and its transpose
 
 
+@dataclass(frozen=True)
+class Splitting:
+    """How a monDEQ finds its equilibrium: the method, its step size (with `tune` the best of its halves), its end."""
+
+    method: str = "peaceman-rachford"
+    alpha: float = 1.0
+    tune: bool = True
+    max_steps: int = 300
+    tol: float = 1e-2
+
+
+USUAL = Splitting()
+
+
 class MonDEQ(SolverModel):
     """images (B, C, H, W) -> logits (B, outputs).
 
-    The state z is (B, D): the tiers one after the other, in an order of their own that `images` undoes. `mirrored`
-    turns each image by 180 degrees first: a tier then hears every other pixel from the first on, as published.
+    The state z is (B, D): the tiers one after the other, in an order of their own that `images` undoes.
     """
+
+    mirrored = False  # each image turned by 180 degrees first: a tier then hears pixels 0, 2, 4, ..., as published
 
     LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)
     alpha: Tensor  # the step size a: on the device, so that a captured step follows it
@@ -62,20 +78,16 @@ class MonDEQ(SolverModel):
         image: tuple[int, int, int] = (3, 32, 32),
         tiers: tuple[int, ...] = (81,),
         connected: bool = False,
-        splitting: str = "peaceman-rachford",
-        monotonicity: float = 1.0,
-        alpha: float = 1.0,
-        tune: bool = True,
-        max_steps: int = 300,
-        tol: float = 1e-2,
         outputs: int = 10,
-        mirrored: bool = False,
+        monotonicity: float = 1.0,
+        solving: Splitting = USUAL,
     ) -> None:
         super().__init__()
-        if splitting not in SPLITTINGS:
-            raise KoopsimError(f"The splitting is {splitting!r}; expected one of {', '.join(SPLITTINGS)}.")
-        self.image, self.connected, self.splitting, self.mirrored = image, connected, splitting, mirrored
-        self.first_alpha, self.tune, self.max_steps, self.tol = alpha, tune, max_steps, tol
+        if solving.method not in SPLITTINGS:
+            raise KoopsimError(f"The splitting is {solving.method!r}; expected one of {', '.join(SPLITTINGS)}.")
+        self.image, self.connected, self.splitting = image, connected, solving.method
+        self.first_alpha, self.tune = solving.alpha, solving.tune
+        self.max_steps, self.tol = solving.max_steps, solving.tol
         self.operator = MonotoneOperator(tiers_for(image, tiers, connected), monotonicity)
         self.tiers = self.operator.tiers
         channels, last = image[0], self.tiers[-1]
@@ -87,9 +99,10 @@ class MonDEQ(SolverModel):
             pool = POOL if len(tiers) == 1 else 1
             features = last.channels * (last.grid.height // pool) * (last.grid.width // pool)
         self.readout = nn.Linear(features, outputs)
-        self.register_buffer("alpha", torch.tensor(float(alpha)))
+        self.register_buffer("alpha", torch.tensor(float(solving.alpha)))
         self.register_buffer("inside", self._inside(), persistent=False)
-        self._captured_steps = (min(FIRST_LEVEL, max_steps), min(FIRST_LEVEL, max_steps))
+        first = min(FIRST_LEVEL, self.max_steps)
+        self._captured_steps = (first, first)
         self._warned: set[str] = set()
 
     @staticmethod
@@ -148,7 +161,7 @@ class MonDEQ(SolverModel):
         for halving in range(HALVINGS + 1):
             self.alpha.fill_(self.first_alpha * 0.5**halving)
             T = self._step(W)
-            _, info = self._split(T, q, P, self.max_steps, check_every=1)
+            _, info = self._split(T, q, P, Until(self.max_steps, self.tol, check_every=1))
             needed = float((info.steps + ~info.converged).double().mean())
             if needed < fewest:
                 best, fewest, longest = self.first_alpha * 0.5**halving, needed, int(info.steps.max())
@@ -257,35 +270,19 @@ class MonDEQ(SolverModel):
         return u
 
     def _split(
-        self,
-        T: Step,
-        q: Tensor,
-        P: Projection,
-        max_steps: int,
-        transposed: bool = False,
-        check_every: int = CHECK_EVERY,
-        v0: Tensor | None = None,
+        self, T: Step, q: Tensor, P: Projection, until: Until, transposed: bool = False, v0: Tensor | None = None
     ) -> tuple[Tensor, Info]:
         # z is homogeneous in q: solving for q of size 1 keeps tiny gradients clear of underflow, and all of float16.
         size = _largest(q) if v0 is None else torch.maximum(_largest(q), _largest(v0))
-        return split(
-            T.transposed if transposed else T,
-            q,
-            P,
-            self.splitting == "peaceman-rachford",
-            max_steps=max_steps,
-            tol=self.tol,
-            check_every=check_every,
-            v0=None if v0 is None else v0 / size,
-            storage=T.storage(transposed),
-            units=Units(self.alpha / size, size),
-        )
+        reflect, units = self.splitting == "peaceman-rachford", Units(self.alpha / size, size)
+        course = Course(reflect, until, T.storage(transposed), units)
+        return split(T.transposed if transposed else T, q, P, course, None if v0 is None else v0 / size)
 
     def _solve(self, way: str, T: Step, q: Tensor, P: Projection, v0: Tensor | None = None) -> tuple[Tensor, Info]:
         max_steps, backward = self.max_steps, way == "backward"
         if capturing():
             max_steps = min(max_steps, self.captured_steps[backward])
-        z, info = self._split(T, q, P, max_steps, transposed=backward, v0=v0)
+        z, info = self._split(T, q, P, Until(max_steps, self.tol), backward, v0)
         if way not in self._warned and not capturing() and not info.converged.all():
             self._warned.add(way)
             count, total = int((~info.converged).sum()), info.converged.numel()

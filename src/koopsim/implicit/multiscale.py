@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from koopsim.config import ClassificationConfig, ModelConfig, Recipe, Run, SolverConfig
 from koopsim.errors import KoopsimError
-from koopsim.implicit.base import SolverModel
+from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ
 from koopsim.implicit.info import DEQInfo
 from koopsim.implicit.models import SolverKind, deq_maker
@@ -114,7 +114,7 @@ def _downward(widths: tuple[int, ...], r: int, s: int) -> nn.Sequential:
     return nn.Sequential(*steps)
 
 
-class MultiscaleDEQ(SolverModel):
+class MultiscaleDEQ(EquilibriumModel):
     """images (B, C, H, W) -> logits (B, outputs). `deq` makes the DEQ round the cell."""
 
     def __init__(
@@ -162,28 +162,12 @@ class MultiscaleDEQ(SolverModel):
     def health(self, x: Tensor) -> Any:
         return self.deq.health(*self.injected(x))
 
-    def forward(self, x: Tensor) -> Tensor:
-        z, self.last_info = self.solve(x)
-        return self.read(z)
-
     def read(self, z: States) -> Tensor:
         """Logits from a state."""
         y, *coarser = z
         for step, part in zip(self.head, coarser, strict=True):
             y = step(y) + part
         return self.readout(F.avg_pool2d(F.relu(y), self.pool).flatten(1))
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return self.deq.limits
-
-    @property
-    def captured_steps(self) -> tuple[int, int]:
-        return self.deq.captured_steps
-
-    @captured_steps.setter
-    def captured_steps(self, steps: tuple[int, int]) -> None:
-        self.deq.captured_steps = steps
 
 
 @dataclass(frozen=True)

@@ -38,14 +38,8 @@ def mondeq_from_published(
     kind, U = theirs.kind, theirs["U.weight"]
     tiers = tuple(len(A) for A in theirs.kernels("A"))
     m = STRENGTH[kind] if monotonicity is None else monotonicity
-    model = MonDEQ(
-        image,
-        tiers,
-        connected=kind == "connected",
-        monotonicity=m,
-        outputs=len(theirs.readout),
-        mirrored=kind == "multi",
-    ).to(U.dtype)
+    model = MonDEQ(image, tiers, kind == "connected", len(theirs.readout), m).to(U.dtype)
+    model.mirrored = kind == "multi"
     ours = _translated(theirs, model)
     for name, tensor in model.state_dict().items():
         if name in ours and ours[name].shape != tensor.shape:

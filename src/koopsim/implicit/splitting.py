@@ -92,6 +92,25 @@ class Units:
     z: Tensor
 
 
+@dataclass(frozen=True)
+class Until:
+    """When a solve ends: all samples below `tol`, which is looked at every so many steps, or `max_steps`."""
+
+    max_steps: int
+    tol: float
+    check_every: int = CHECK_EVERY
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a solve goes: by reflections or by projections, until when, its states kept how and in which units."""
+
+    reflect: bool
+    until: Until
+    storage: Storage | None = None
+    units: Units | None = None
+
+
 def advance(
     t: Tensor,
     c: Tensor,
@@ -123,19 +142,7 @@ def advance(
 
 
 @torch.no_grad()
-def split(
-    T: Map,
-    c: Tensor,
-    P: Projection,
-    reflect: bool,
-    *,
-    max_steps: int,
-    tol: float,
-    check_every: int = CHECK_EVERY,
-    v0: Tensor | None = None,
-    storage: Storage | None = None,
-    units: Units | None = None,
-) -> tuple[Tensor, Info]:
+def split(T: Map, c: Tensor, P: Projection, course: Course, v0: Tensor | None = None) -> tuple[Tensor, Info]:
     """(z, how it went) of the iteration above begun at v0, or at v = c, where it would end were W zero: (D, B).
 
     A sample's residual is || z - z_before || / || z ||, or the sum of those of its tiers: the last one, from which the
@@ -143,7 +150,8 @@ def split(
     one T each, are those after which it was first seen to be. T maps states as stored; no w is used again, so it may
     write to what it is given. With `units` c is still to be multiplied, v0 is not.
     """
-    c, storage = c.contiguous(), storage or Storage(c.dtype)
+    reflect, until, units = course.reflect, course.until, course.units
+    c, storage = c.contiguous(), course.storage or Storage(c.dtype)
     rows = storage.t.rows if storage.t else len(c)
     if v0 is None:
         t = c.new_zeros(rows, c.shape[1], dtype=storage.dtype)
@@ -153,21 +161,21 @@ def split(
     looks: list[Tensor] = []
     captured = capturing()
     w, _ = advance(t, c, P, storage, reflect, end=False, units=units)
-    for k in range(1, max_steps + 1):
+    for k in range(1, until.max_steps + 1):
         before, t = t, T(w)
-        left = max_steps - k
-        look = not left or k % check_every == 0 or (captured and left < LAST_LOOKS)
+        left = until.max_steps - k
+        look = not left or k % until.check_every == 0 or (captured and left < LAST_LOOKS)
         w, sums = advance(t, c, P, storage, reflect, end=not left, before=before if look else None, units=units)
         if sums is None:
             continue
         looked.append(k)
         looks.append(sums)
-        if not captured and left and (_residuals(sums) < tol).all():
+        if not captured and left and (_residuals(sums) < until.tol).all():
             w, _ = advance(t, c, P, storage, reflect, end=True, units=units)
             break
     residuals = _residuals(torch.stack(looks, dim=1))
-    below = residuals < tol  # false for nan
-    steps = torch.full_like(residuals[-1], max_steps, dtype=torch.int64)
+    below = residuals < until.tol  # false for nan
+    steps = torch.full_like(residuals[-1], until.max_steps, dtype=torch.int64)
     for k, then in reversed(list(zip(looked, below.unbind(), strict=True))):
         steps = torch.where(then, k, steps)
     return w, Info(steps, residuals[-1], below[-1])

@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from koopsim.implicit.base import SolverModel
+from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ
 from koopsim.implicit.info import DEQInfo
 
@@ -182,7 +182,7 @@ class UniversalTransformerCell(nn.Module):
         return PreparedCell(constant, turn, (W, W_o, W_1, W_2), biases, (H, width, value), e**-0.5)
 
 
-class TransformerDEQ(SolverModel):
+class TransformerDEQ(EquilibriumModel):
     """tokens (B, T) -> logits (B, T, vocabulary), read off the fixed point with the embedding's weights.
 
     `deq` makes the DEQ round the cell: functools.partial(DEQ, solver="broyden", tol=1e-4).
@@ -213,22 +213,6 @@ class TransformerDEQ(SolverModel):
         injected = self.injection(embedded).to(self.embedding.dtype)  # even under autocast
         return self.deq(injected, z0=z0)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        z, self.last_info = self.solve(tokens)
-        return self.read(z)
-
     def read(self, z: Tensor) -> Tensor:
         """Logits from a state."""
         return F.linear(z, self.embedding, self.output_bias)
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return self.deq.limits
-
-    @property
-    def captured_steps(self) -> tuple[int, int]:
-        return self.deq.captured_steps
-
-    @captured_steps.setter
-    def captured_steps(self, steps: tuple[int, int]) -> None:
-        self.deq.captured_steps = steps

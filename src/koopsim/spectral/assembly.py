@@ -26,6 +26,7 @@ from .witness import witness_distance
 
 WELL_WITHIN = 0.5  # of the noise: closer than this, a witness need not be looked for any further
 ROUNDING = 8 * EPS64  # what computing the distance may add to it, relative to ||A|| and for each row
+BOUNDED = ("origin", "fixed-point", "invariant-set")
 ON_CIRCLE = ("fixed", "flipping", "rotating", "torus")
 ASSUMED = (
     "This rests on the assumption that what may be on the unit circle, given the noise, is on it; a matrix "
@@ -70,37 +71,50 @@ class Evidence:
     def of_kind(self, *kinds: str) -> list[Finding]:
         return [f for f in self.findings if f.kind in kinds]
 
+    def indices(self, kind: str) -> tuple[int, ...]:
+        """Of the eigenvalues of this kind."""
+        return tuple(i for f in self.of_kind(kind) for i in f.block.indices)
+
+    def relative(self, distance: float | None) -> float | None:
+        """A distance in units of A's norm, as the noise is given."""
+        return distance * self.noise.level / self.believed if distance else distance
+
 
 def assemble(evidence: Evidence) -> Verdict:
     """The verdict, and everything that follows from it."""
     case, distance, note = decided(evidence)
-    form, findings, bounded = evidence.form, evidence.findings, case in ("origin", "fixed-point", "invariant-set")
-    terms = [t for f in evidence.of_kind(*ON_CIRCLE) for t in propagators(f, form)]
-    turns = [t.turns for t in terms if t.turns is not None]
-    still = [t for t in terms if t.turns == 0]
-    rotation = _sum_of_products(terms, [phase(t) for t in turns], form)
-    cesaro = _sum_of_products(still, [1.0] * len(still), form)
+    form, findings = evidence.form, evidence.findings
+    cesaro, rotation, period = _ends(evidence) if case in BOUNDED else (None, None, None)
     said = dict.fromkeys(f"{f.reason[0].upper()}{f.reason[1:]}." for f in findings if _telling(f, case))
-    relative = None if distance is None else distance * evidence.noise.level / evidence.believed if distance else 0.0
     return Verdict(
         case=case,
         certain=evidence.certain and case != "undecided",
         noise=evidence.noise.level,
-        distance=relative,
-        snapped=tuple(_snap(f, form) for f in findings if f.kind not in ("inside", "outside", "unclear")),
+        distance=evidence.relative(distance),
+        snapped=tuple(_snap(f, form) for f in evidence.of_kind(*ON_CIRCLE, "defective")),
         eigenvalues=form.eigenvalues.copy(),
-        fixed=tuple(i for f in evidence.of_kind("fixed") for i in f.block.indices),
-        flipping=tuple(i for f in evidence.of_kind("flipping") for i in f.block.indices),
+        fixed=evidence.indices("fixed"),
+        flipping=evidence.indices("flipping"),
         rotating=tuple(r for f in evidence.of_kind("rotating", "torus") for r in _rotations(f, form)),
         defective=tuple(JordanBlock(mu, s) for f in findings for mu in _both(f, form) for s in f.sizes),
         projectors=tuple(_projector(f, form) for f in findings if f.kind != "inside"),
-        limit=cesaro if case in ("origin", "fixed-point") else None,
-        cesaro=cesaro if bounded else None,
-        rotation=rotation if bounded else None,
-        period=period_of(turns) if bounded else None,
+        limit=None if case == "invariant-set" else cesaro,
+        cesaro=cesaro,
+        rotation=rotation,
+        period=period,
         reasons=(*evidence.notes, *said, *note),
         _terms=(form, tuple(findings)),
     )
+
+
+def _ends(evidence: Evidence) -> tuple[NDArray, NDArray, int | None]:
+    """(Cesaro limit, rotation, period) of what stays on the circle."""
+    form = evidence.form
+    terms = [t for f in evidence.of_kind(*ON_CIRCLE) for t in propagators(f, form)]
+    turns = [t.turns for t in terms if t.turns is not None]
+    still = [t for t in terms if t.turns == 0]
+    rotation = _sum_of_products(terms, [phase(t) for t in turns], form)
+    return _sum_of_products(still, [1.0] * len(still), form), rotation, period_of(turns)
 
 
 def decided(evidence: Evidence) -> tuple[Case, float | None, list[str]]:

@@ -102,12 +102,7 @@ class EDMD(TransformerMixin, BaseEstimator):
     def _absorb(self, X: Any, y: Any, inputs: Any, control: Any, stream: bool) -> EDMD:
         self._check_parameters()
         reset = not (stream and hasattr(self, "dictionary_"))
-        kind, raw = layout(X, y)
-        parts: list[Array] = []
-        for i, part in enumerate(raw):
-            if kind == "many" and np.ndim(part) == 2 and np.shape(part)[0] < 2:
-                raise ValueError(f"trajectory {i} has {np.shape(part)[0]} sample(s); a pair needs at least 2")
-            parts.append(self._numbers(part, reset and i == 0, 1 if kind == "pairs" else 2))
+        kind, parts = self._parts(X, y, reset)
         held, steering = held_inputs(inputs, kind, parts), controls(control, kind, parts)
         widths = tuple(0 if part is None else part.shape[1] for part in (held[0], steering[0]))
         chosen = _fresh(as_dictionary(self.dictionary, parts[0].shape[1])) if reset else self.dictionary_
@@ -123,14 +118,29 @@ class EDMD(TransformerMixin, BaseEstimator):
             )
         elif self._triangle.leading:
             self._open()
-        if reset and not stream and sum(run.states.shape[0] for run in X_) < self.n_observables_:
-            self._basis = row_space(np.concatenate([self._lift(run.seen) for run in (*X_, *Y)]))
+        if reset and not stream:
+            self._narrow(X_, Y)
         for block in self._blocks(X_, Y):
             self._triangle.add(self._columns(block))
         self.n_samples_seen_ = self._triangle.rows
         self._data = None if stream else (X_, Y)  # as given, not copied
         self._cache: dict[str, Any] = {}
         return self
+
+    def _parts(self, X: Any, y: Any, first: bool) -> tuple[str, list[Array]]:
+        """How the data are laid out, and each array of theirs, checked."""
+        kind, raw = layout(X, y)
+        parts: list[Array] = []
+        for i, part in enumerate(raw):
+            if kind == "many" and np.ndim(part) == 2 and np.shape(part)[0] < 2:
+                raise ValueError(f"trajectory {i} has {np.shape(part)[0]} sample(s); a pair needs at least 2")
+            parts.append(self._numbers(part, first and i == 0, 1 if kind == "pairs" else 2))
+        return kind, parts
+
+    def _narrow(self, X: list[Stretch], Y: list[Stretch]) -> None:
+        """Where there are fewer samples than observables, only what the samples span is fitted."""
+        if sum(run.states.shape[0] for run in X) < self.n_observables_:
+            self._basis = row_space(np.concatenate([self._lift(run.seen) for run in (*X, *Y)]))
 
     def _open(self) -> None:
         """After fit(), room for more samples: all of R, of all observables."""

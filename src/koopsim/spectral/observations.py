@@ -16,7 +16,7 @@ from koopsim.datasets.series import Series
 from .delays import Delays
 from .dictionary import Identity, as_dictionary
 from .edmd import EDMD
-from .sampling import regular, without_gaps
+from .sampling import Regular, regular, without_gaps
 
 Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
 MOST_DELAYS = 30  # of a single series, where none are asked for
@@ -46,31 +46,41 @@ def observations(series: Series, control: tuple[str, ...] = (), dt: float | None
     states, steering = series.take_out(control) if control else (series, [])
     width = len(states.names)
     tables = [np.hstack(pair) for pair in zip(states.tables, steering, strict=True)] if control else states.tables
+    cut = _without_times(tables, dt) if series.times is None else _by_times(tables, series.times, dt)
+    said = (*cut.said, *_standing_still(states.names, cut.pieces))
+    pieces: list[Array] = list(cut.pieces)
+    steered = [piece[:, width:].real for piece in pieces] if control else None
+    pieces = [piece[:, :width] for piece in pieces] if control else pieces
+    return Observations(pieces, steered, cut.starts, cut.dt, states.names, said)
+
+
+def _without_times(tables: list[Array], dt: float | None) -> Regular:
+    """Rows that follow one another; where some are missing, the pieces between."""
+    pieces: list[Array] = []
+    for table in tables:
+        pieces += [table] if np.isfinite(table).all() else without_gaps(table)
+    said = (f"missing values cut the file into {len(pieces)} pieces",) if len(pieces) > len(tables) else ()
+    return Regular(pieces, [0.0] * len(pieces), 1.0 if dt is None else dt, said)
+
+
+def _by_times(tables: list[Array], times: list[Array], dt: float | None) -> Regular:
+    """Pieces of even steps: `dt`, or what the first table's times say."""
     pieces: list[Array] = []
     starts: list[float] = []
-    said: list[str] = []
-    step = 1.0 if dt is None else dt
-    if series.times is None:
-        for table in tables:
-            pieces += without_gaps(table) if not np.isfinite(table).all() else [table]
-        if len(pieces) > len(tables):
-            said.append(f"missing values cut the file into {len(pieces)} pieces")
-    else:
-        said.append("the column of times is taken as time, not as a state")
-        for t, table in zip(series.times, tables, strict=True):
-            found = regular(t, table, step if pieces or dt is not None else None)
-            step, pieces, starts = found.dt, pieces + found.pieces, starts + found.starts
-            said += [note for note in found.said if note not in said]
-    starts = starts or [0.0] * len(pieces)
-    still = [name for j, name in enumerate(states.names) if all(np.ptp(p[:, j].real) == 0 for p in pieces)]
-    if len(still) == width:
+    said = ["the column of times is taken as time, not as a state"]
+    for t, table in zip(times, tables, strict=True):
+        found = regular(t, table, dt)
+        dt, pieces, starts = found.dt, pieces + found.pieces, starts + found.starts
+        said += [note for note in found.said if note not in said]
+    return Regular(pieces, starts, 1.0 if dt is None else dt, tuple(said))
+
+
+def _standing_still(names: tuple[str, ...], pieces: list[Array]) -> tuple[str, ...]:
+    """What to say of columns that never change; if none does, there is nothing to fit."""
+    still = [name for j, name in enumerate(names) if all(np.ptp(p[:, j].real) == 0 for p in pieces)]
+    if len(still) == len(names):
         raise ValueError(f"nothing ever changes in its {len(pieces[0])} samples; there are no dynamics to find")
-    if still:
-        said.append(f"{', '.join(still[:5])}{' ...' if len(still) > 5 else ''} never changes")
-    if control:
-        split = [piece[:, width:].real for piece in pieces]
-        return Observations([p[:, :width] for p in pieces], split, starts, step, states.names, tuple(said))
-    return Observations(pieces, None, starts, step, states.names, tuple(said))
+    return (f"{', '.join(still[:5])}{' ...' if len(still) > 5 else ''} never changes",) if still else ()
 
 
 def fitted(seen: Observations, dictionary: Any = None, delays: int | None = None, rank: Any = None) -> EDMD:
@@ -79,12 +89,7 @@ def fitted(seen: Observations, dictionary: Any = None, delays: int | None = None
     longest = len(seen.pieces[seen.longest])
     if delays is None:
         delays = min(MOST_DELAYS, longest // 4) if d == 1 and dictionary is None else 0
-    if dictionary is None and seen.control is not None:
-        dictionary = Identity()  # a control that acts linearly on the state does not on its powers
-    if delays:
-        dictionary = Delays(delays, dictionary)
-    chosen = as_dictionary(dictionary, d)
-    past = delays or 0
+    chosen, past = _chosen(seen, dictionary, delays), delays
     kept = [i for i, piece in enumerate(seen.pieces) if len(piece) >= past + 2]
     if not kept:
         raise ValueError(f"the longest piece has {longest} samples; {past} delays need {past + 2}")
@@ -94,3 +99,10 @@ def fitted(seen: Observations, dictionary: Any = None, delays: int | None = None
         rank = "auto"
     model = EDMD(chosen, rank=rank, dt=seen.dt)
     return model.fit([seen.pieces[i] for i in kept], control=seen.control and [seen.control[i] for i in kept])
+
+
+def _chosen(seen: Observations, dictionary: Any, delays: int) -> Any:
+    """The dictionary asked for, or the usual one; of delayed states if there are delays."""
+    if dictionary is None and seen.control is not None:
+        dictionary = Identity()  # a control that acts linearly on the state does not on its powers
+    return as_dictionary(Delays(delays, dictionary) if delays else dictionary, seen.pieces[0].shape[1])

@@ -68,91 +68,68 @@ def classify(block: Block, delta: float, real: bool, snap: float = SNAP, allowan
     """
     k, B = len(block.indices), block.B
     eta, mu = block.error(delta), block.mean
-    w = np.diag(B)
     if Circles(B, real, allowance).clear(1.0, CLEAR * eta):
-        if np.all(np.abs(w) < 1):
-            return Finding(
-                block,
-                "inside",
-                mu,
-                eta,
-                f"{_name(k, mu)} inside the unit circle by more than its error {eta:.1e}",
-            )
-        return Finding(
-            block,
-            "outside",
-            mu,
-            eta,
-            f"{_name(k, w[np.abs(w).argmax()])} outside the unit circle by more than its error {eta:.1e}",
-        )
+        return _off_circle(block, eta)
     if eta > COARSE:
-        return Finding(
-            block,
-            "unclear",
-            mu,
-            eta,
-            f"{_name(k, mu)[:-3]} may be on the unit circle, but is known to {eta:.1e} only: too coarse",
-        )
+        why = f"{_name(k, mu)[:-3]} may be on the unit circle, but is known to {eta:.1e} only: too coarse"
+        return Finding(block, "unclear", mu, eta, why)
     defect = block.defect(mu)
     off = abs(abs(mu) - 1.0)
     if k > 1 and defect > SEMISIMPLE * eta and _near_unitary(B, eta):
-        return Finding(
-            block,
-            "torus",
-            mu,
-            eta,
+        why = (
             f"{k} eigenvalues closer to one another than the noise can tell, all on the unit circle and with "
-            f"orthogonal eigenvectors to within {eta:.1e}: taken as rotations",
+            f"orthogonal eigenvectors to within {eta:.1e}: taken as rotations"
         )
+        return Finding(block, "torus", mu, eta, why)
     near = min(snap * block.mean_error(delta), SNAP_UNDECLARED if snap == SNAP_ROUNDING else np.inf)
     if off > near:
-        return Finding(
-            block,
-            "unclear",
-            mu,
-            eta,
+        why = (
             f"{_name(k, mu)} near the unit circle, {off:.1e} from it with an error of {eta:.1e}: "
-            "neither on it nor clear of it",
+            "neither on it nor clear of it"
         )
+        return Finding(block, "unclear", mu, eta, why)
     kind, snapped = _snap(mu, near, real)
     exact = kind in ("fixed", "flipping")  # the centre is then known: one error less
     if (block.defect(snapped) <= SNAP * eta) if exact else (defect <= SEMISIMPLE * eta):
-        if k > 1 and exact and elsewhere(block, snapped, delta):
-            return Finding(
-                block,
-                "unclear",
-                mu,
-                eta,
-                f"{_name(k, mu)} within the cluster's error {eta:.1e} of the unit circle, but one of them is "
-                "further from it than its own error",
-            )
-        if kind == "unclear":
-            return Finding(
-                block,
-                kind,
-                mu,
-                eta,
-                f"{_name(k, mu)} on the unit circle, but its angle may be zero: error {eta:.1e}",
-            )
-        extra = "" if k == 1 else f", semisimple (||B - mu I|| = {defect:.1e})"
-        return Finding(
-            block,
-            kind,
-            snapped,
-            eta,
-            f"{_name(k, mu)} {abs(mu - snapped):.1e} from {_number(snapped) if exact else 'the unit circle'}, with an "
-            f"error of {eta:.1e}: taken to be there{extra}",
-        )
+        return _semisimple(block, kind, snapped, delta)
     if defect < DEFECTIVE * eta or defect < VISIBLE:
-        return Finding(
-            block,
-            "unclear",
-            mu,
-            eta,
+        why = (
             f"{_name(k, mu)} on the unit circle, coupled by {defect:.1e} against an error of {eta:.1e}: "
-            "semisimple or defective, too close to call",
+            "semisimple or defective, too close to call"
         )
+        return Finding(block, "unclear", mu, eta, why)
     return _jordan(block, snapped if exact else mu / abs(mu), eta, delta)
+
+
+def _off_circle(block: Block, eta: float) -> Finding:
+    """No matrix within the error has an eigenvalue of this cluster on the circle: which side is it?"""
+    k, mu, w = len(block.indices), block.mean, np.diag(block.B)
+    if np.all(np.abs(w) < 1):
+        why = f"{_name(k, mu)} inside the unit circle by more than its error {eta:.1e}"
+        return Finding(block, "inside", mu, eta, why)
+    why = f"{_name(k, w[np.abs(w).argmax()])} outside the unit circle by more than its error {eta:.1e}"
+    return Finding(block, "outside", mu, eta, why)
+
+
+def _semisimple(block: Block, kind: Kind, snapped: complex, delta: float) -> Finding:
+    """The block is a multiple of the identity to within its error: of what, if that can be said."""
+    k, eta, mu = len(block.indices), block.error(delta), block.mean
+    exact = kind in ("fixed", "flipping")
+    if k > 1 and exact and elsewhere(block, snapped, delta):
+        why = (
+            f"{_name(k, mu)} within the cluster's error {eta:.1e} of the unit circle, but one of them is "
+            "further from it than its own error"
+        )
+        return Finding(block, "unclear", mu, eta, why)
+    if kind == "unclear":
+        why = f"{_name(k, mu)} on the unit circle, but its angle may be zero: error {eta:.1e}"
+        return Finding(block, kind, mu, eta, why)
+    extra = "" if k == 1 else f", semisimple (||B - mu I|| = {block.defect(mu):.1e})"
+    why = (
+        f"{_name(k, mu)} {abs(mu - snapped):.1e} from {_number(snapped) if exact else 'the unit circle'}, with an "
+        f"error of {eta:.1e}: taken to be there{extra}"
+    )
+    return Finding(block, kind, snapped, eta, why)
 
 
 def _jordan(block: Block, mu: complex, eta: float, delta: float) -> Finding:

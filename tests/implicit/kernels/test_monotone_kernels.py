@@ -6,7 +6,7 @@ PREPARE = """
 import torch
 from koopsim.implicit.kernels import inverse as inverse_kernels, splitting as splitting_kernels
 from koopsim.implicit.inverse import reflected_resolvent
-from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.monotone import MonDEQ, Splitting
 from koopsim.implicit.splitting import Places, Projection, Storage, Units, advance
 from koopsim.implicit.stored import move
 
@@ -116,7 +116,7 @@ from unittest.mock import patch
 
 for tiers, dtype in (((9,), torch.float32), ((9,), torch.float16), ((2, 3), torch.float16)):
     full = dtype == torch.float32
-    model = MonDEQ((1, 4, 4), tiers, tol=1e-4 if full else 1e-2, outputs=3).to(device)
+    model = MonDEQ((1, 4, 4), tiers, outputs=3, solving=Splitting(tol=1e-4 if full else 1e-2)).to(device)
     model._rounded = lambda like: dtype
     x = torch.randn(3, 1, 4, 4, device=device)
 
