@@ -36,7 +36,7 @@ from koopsim.implicit.gradient import _FixedPoint
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
 from koopsim.implicit.iteration import Map
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, tiers_for
-from koopsim.implicit.splitting import Course, Projection, Until, Units, split
+from koopsim.implicit.splitting import Course, Projection, Units, Until, split
 from koopsim.implicit.stored import StoredChain
 
 HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
