@@ -306,7 +306,7 @@ def test_a_captured_loop_looks_at_each_of_its_last_steps(monkeypatch):
         model._step(model.operator.linear()),
         model.alpha * model._inject(x).detach(),
         splitting.Projection(model.inside, rectify=True),
-        splitting.Course(True, splitting.Until(50, 1e-3, check_every=1)),
+        splitting.Sweep(True, splitting.Until(50, 1e-3, check_every=1)),
     )[1].steps
     for module in (splitting, monotone):
         monkeypatch.setattr(module, "capturing", lambda: True)

@@ -36,7 +36,7 @@ from koopsim.implicit.gradient import _FixedPoint
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
 from koopsim.implicit.iteration import Map
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, tiers_for
-from koopsim.implicit.splitting import Course, Projection, Units, Until, split
+from koopsim.implicit.splitting import Projection, Sweep, Units, Until, split
 from koopsim.implicit.stored import StoredChain
 
 HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
@@ -275,8 +275,8 @@ class MonDEQ(SolverModel):
         # z is homogeneous in q: solving for q of size 1 keeps tiny gradients clear of underflow, and all of float16.
         size = _largest(q) if v0 is None else torch.maximum(_largest(q), _largest(v0))
         reflect, units = self.splitting == "peaceman-rachford", Units(self.alpha / size, size)
-        course = Course(reflect, until, T.storage(transposed), units)
-        return split(T.transposed if transposed else T, q, P, course, None if v0 is None else v0 / size)
+        sweep = Sweep(reflect, until, T.storage(transposed), units)
+        return split(T.transposed if transposed else T, q, P, sweep, None if v0 is None else v0 / size)
 
     def _solve(self, way: str, T: Step, q: Tensor, P: Projection, v0: Tensor | None = None) -> tuple[Tensor, Info]:
         max_steps, backward = self.max_steps, way == "backward"

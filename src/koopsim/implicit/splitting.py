@@ -102,7 +102,7 @@ class Until:
 
 
 @dataclass(frozen=True)
-class Course:
+class Sweep:
     """How a solve goes: by reflections or by projections, until when, its states kept how and in which units."""
 
     reflect: bool
@@ -142,7 +142,7 @@ def advance(
 
 
 @torch.no_grad()
-def split(T: Map, c: Tensor, P: Projection, course: Course, v0: Tensor | None = None) -> tuple[Tensor, Info]:
+def split(T: Map, c: Tensor, P: Projection, sweep: Sweep, v0: Tensor | None = None) -> tuple[Tensor, Info]:
     """(z, how it went) of the iteration above begun at v0, or at v = c, where it would end were W zero: (D, B).
 
     A sample's residual is || z - z_before || / || z ||, or the sum of those of its tiers: the last one, from which the
@@ -150,8 +150,8 @@ def split(T: Map, c: Tensor, P: Projection, course: Course, v0: Tensor | None = 
     one T each, are those after which it was first seen to be. T maps states as stored; no w is used again, so it may
     write to what it is given. With `units` c is still to be multiplied, v0 is not.
     """
-    reflect, until, units = course.reflect, course.until, course.units
-    c, storage = c.contiguous(), course.storage or Storage(c.dtype)
+    reflect, until, units = sweep.reflect, sweep.until, sweep.units
+    c, storage = c.contiguous(), sweep.storage or Storage(c.dtype)
     rows = storage.t.rows if storage.t else len(c)
     if v0 is None:
         t = c.new_zeros(rows, c.shape[1], dtype=storage.dtype)
