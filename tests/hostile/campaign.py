@@ -136,7 +136,7 @@ def worker(job: tuple[int, int, int, Path, Truths, dict[str, Any]]) -> Book:
         if left("kills"):
             break
         work = WORKS[(index + number) % len(WORKS)]
-        wrong = killed(work, rng, root, base / "base" / "files", whole["truths"][work.name])
+        _, wrong = killed(work, rng, root, base / "base" / "files", whole["truths"][work.name])
         book.counts["kills"] += 1
         if wrong:
             book._fault("silent", f"worker {number}, kill {index}: {wrong}")
