@@ -32,6 +32,7 @@ from warm import begin, run, wait, warm_up
 LONG = ["--recipe.epochs", "40"]  # so that most kills find it training
 MONDEQ = "digits/mondeq-single --scale smoke --device cpu --task.train 80 --task.test 20 --model.tiers 4".split()
 TIMES = {"seconds", "train_seconds", "set_up_seconds", "milliseconds_per_step", "environment", "date", "command"}
+TIMES |= {"curve"}  # of a fit: looked at whenever a quarter of a second is over, so at other steps each time
 SEARCH = ["--trials", "4", "--max-t", "12", "--retrain", "1"]
 
 
@@ -184,7 +185,8 @@ def kill_campaign(kills: int, jobs: int, seed: int, minutes: float) -> dict[str,
     faults = sorted(fault for part in found for fault in part["faults"])
     return {
         "seed": seed, "jobs": jobs, "kills": sum(tried.values()), "asked": kills, "by_work": dict(tried),
-        "differ": sum("litter" not in f for f in faults), "litter": sum("litter" in f for f in faults), "faults": faults,
+        "differ": sum("litter" not in f for f in faults), "litter": sum("litter" in f for f in faults),
+        "faults": faults,
         "works": {work.name: {"argv": work.begins, "seconds": whole[work.name].seconds} for work in WORKS},
         "seconds": time.monotonic() - began,
     }  # fmt: skip
