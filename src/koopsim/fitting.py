@@ -31,6 +31,7 @@ from koopsim.engine.part import Part, Way, schedule_of
 from koopsim.errors import KoopsimError
 from koopsim.models import build
 from koopsim.nn.folded import folded
+from koopsim.picture_codec import on_grid
 from koopsim.picture_network import PictureInfo, draw
 from koopsim.pictures import Picture, read_picture
 from koopsim.progress import Progress
@@ -56,6 +57,7 @@ class FitSettings:
     seed: int = 0
     precision: str = "float32"  # float32, tf32, bf16
     frames: bool = True  # keep pictures of the way for an animation
+    coded: bool = False  # to be written in a few bits a weight: the frequencies lie on a grid from the start
 
     def __post_init__(self) -> None:
         if self.features < 2 or self.features % 2:
@@ -89,9 +91,12 @@ class Fitted:
     frames: list[NDArray] = field(default_factory=list)
 
 
-def default_bandwidth(info: PictureInfo) -> float:
-    """In pixels. A few hundred frequencies are spread over the picture: a large one gets them no denser."""
-    return max(5.0, info.side / 100)
+def default_bandwidth(info: PictureInfo, features: int = 256) -> float:
+    """In pixels. A few hundred frequencies are spread over the picture: a large one gets them no denser.
+
+    Fewer than that cannot have fine detail too, and are spent on the coarse.
+    """
+    return max(5.0, info.side / 100 * max(1.0, 256 / features) ** 0.7)
 
 
 def default_batch(pixels: int, device: torch.device) -> int:
@@ -143,7 +148,8 @@ class Fitting(Course):
                 raise KoopsimError(f"{other.name} is not of the size and kind of {info.name}: fit them one by one.")
         pixels = info.width * info.height
         self.batch = min(settings.batch or default_batch(pixels, self.device), pixels)
-        bandwidth = (settings.bandwidth or default_bandwidth(info)) / info.side
+        usual = default_bandwidth(info, settings.features) if settings.coded else default_bandwidth(info)
+        bandwidth = (settings.bandwidth or usual) / info.side
         psi = FourierConfig(settings.features, bandwidth)
         config = SIMConfig(IdentityConfig(2), lift_dim=2, fourier=psi, hidden=settings.hidden, outputs=info.channels)
         self.steps = settings.steps or (LONGEST_RUN if settings.seconds else USUAL_STEPS)
@@ -152,6 +158,8 @@ class Fitting(Course):
         for _ in pictures:
             torch.manual_seed(settings.seed)
             models.append(build(config).to(self.device))
+            if settings.coded:
+                on_grid(models[-1])
         self.fitted = [Fitted(model, config, info, batch=self.batch) for model, info in zip(models, infos, strict=True)]
         self.part = self._part(models, self._pixels(pictures, info))
         self.rates = self.part.members.schedules[0, :, 0].clone()

@@ -1,6 +1,7 @@
 """A picture's network as one file, and the picture drawn from it at any size.
 
     network.safetensors   weights in float32 or float16; the header says what model and what picture it is
+    network.ksp           a few bits a weight (picture_codec.py)
 
 Drawing goes band by band, so that memory does not grow with the picture.
 """
@@ -16,13 +17,19 @@ from torch import nn
 
 from koopsim.config import SIMConfig, from_dict, to_dict
 from koopsim.errors import KoopsimError
+from koopsim.files.opened import MEBI, read_bytes
 from koopsim.files.tensors import read_tensors, require_match, write_tensors
+from koopsim.files.writing import write_atomically
 from koopsim.models import build
 from koopsim.nn.folded import folded
+from koopsim.nn.sim import SIM
+from koopsim.picture_codec import Coded, arrays_of, model_of, packed, unpacked, within
 from koopsim.pictures.read import to_pixels
 
 BAND_PIXELS = 16_384
 HEADER = "koopsim.picture"
+NETWORK, CODED = "network.safetensors", "network.ksp"
+MOST_CODED = 256 * MEBI
 
 
 @dataclass(frozen=True)
@@ -57,11 +64,29 @@ def save_network(path: Path, model: nn.Module, config: SIMConfig, info: PictureI
     return write_tensors(path, tensors, {HEADER: {"model": to_dict(config), "picture": asdict(info)}})
 
 
+def save_coded(path: Path, model: SIM, config: SIMConfig, info: PictureInfo, budget: int | None = None) -> int:
+    """Write the network in a few bits a weight, at most `budget` bytes in all; returns its size in bytes."""
+    assert config.fourier is not None
+    sizes = config.fourier.features, config.hidden
+    coded = Coded(info.name, info.width, info.height, info.channels, info.bits, *sizes, arrays_of(model))
+    data = packed(coded) if budget is None else within(coded, budget)
+    write_atomically(path, data)
+    return len(data)
+
+
+def _load_coded(path: Path, device: torch.device | str) -> tuple[nn.Module, PictureInfo]:
+    coded = unpacked(read_bytes(path, MOST_CODED, "coded network"), str(path))
+    model, _ = model_of(coded)
+    return model.to(device).eval(), PictureInfo(coded.name, coded.width, coded.height, coded.channels, coded.bits)
+
+
 def load_network(path: Path | str, device: torch.device | str = "cpu") -> tuple[nn.Module, PictureInfo]:
     """The network in a file and what it is a picture of; loading never executes code."""
     path = Path(path)
     if path.is_dir():
-        path = path / "network.safetensors"
+        path = path / (CODED if (path / CODED).exists() else NETWORK)
+    if path.suffix == ".ksp" and path.exists():
+        return _load_coded(path, device)
     try:
         tensors, header = read_tensors(path, "network of 'koopsim fit'")
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """koopsim fit: a small network that is your picture, and how good it is."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,19 +12,22 @@ from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.files.json import json_text
 
-USUAL_SECONDS = 40.0
+USUAL_SECONDS, MORE_SECONDS = 40.0, 2.0  # for a picture, and for each further one of its stack
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Fit a network to each picture: any size, grey or colour, with or without alpha, 8 or 16 bits."""
+    """Fit a network to each picture: any size, grey or colour, with or without alpha, 8 or 16 bits.
+
+    Pictures of one size are fitted together.
+    """
 
     pictures: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Picture files: PNG, JPEG, WebP, TIFF and the like."""
+    """Picture files (PNG, JPEG, WebP, TIFF and the like), or folders of them."""
     out: Path = Path("fits")
     """Where the results go: a folder for each picture, by its name."""
     seconds: float | None = None
-    """Stop after this long for each picture; 40 unless --steps is given."""
+    """Stop each stack of pictures of one size after this long; by default 40, and 2 for each picture more."""
     steps: int | None = None
     """Stop after so many steps."""
     features: int = 256
@@ -37,8 +40,12 @@ class Arguments:
     """Of Adam at the start; it falls to zero along a cosine."""
     batch: int | None = None
     """Pixels a step; by default all of a small picture, a random draw of a large one."""
+    bytes: int | None = None
+    """At most so many bytes a picture: the network's size follows, its weights are rounded and entropy-coded."""
+    weights: Literal["float32", "float16", "int8"] = "float32"
+    """How the network is written; int8 is entropy-coded. The figures are of what was written."""
     float16: bool = False
-    """Write the network in half precision: half the bytes, and the figures are of what was written."""
+    """The same as --weights float16."""
     precision: Literal["float32", "tf32", "bf16"] = "float32"
     """Of the matrix products while training."""
     animation: bool = True
@@ -57,42 +64,49 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "fit")
     if not arguments.pictures:
         raise KoopsimError("Name at least one picture: koopsim fit photo.jpg.")
+    if arguments.bytes is not None and (arguments.float16 or arguments.weights != "float32"):
+        raise KoopsimError("--bytes decides how weights are written; leave --weights and --float16 out.")
+    from koopsim.datasets.inputs import picture_files
     from koopsim.engine.drive import Stopped, pick_device
-    from koopsim.fit_folder import Keeping, fit_file
+    from koopsim.fit_folder import Keeping, fit_files, sized, stacks
     from koopsim.fitting import FitSettings
-    from koopsim.pictures import read_picture
     from koopsim.progress import Progress
     from koopsim.training import Session
 
     device = pick_device(arguments.device)
-    seconds = USUAL_SECONDS if arguments.steps is None and arguments.seconds is None else arguments.seconds
     settings = FitSettings(
-        arguments.features, arguments.hidden, arguments.bandwidth, arguments.learning_rate, arguments.steps, seconds,
-        arguments.batch, arguments.seed, arguments.precision, arguments.animation,
+        arguments.features, arguments.hidden, arguments.bandwidth, arguments.learning_rate, arguments.steps,
+        arguments.seconds, arguments.batch, arguments.seed, arguments.precision, arguments.animation,
     )  # fmt: skip
-    wanted, results = _folders(arguments), []
-    for path in arguments.pictures:  # a bad one is said before the first is fitted
-        read_picture(path)
-    for path, folder in zip(arguments.pictures, wanted, strict=True):
+    kept = Keeping("float16" if arguments.float16 else arguments.weights, arguments.bytes, arguments.overwrite)
+    sized(settings, kept, 3)  # a budget that is too small is said before anything is read
+    paths = picture_files(arguments.pictures)
+    wanted, results = _folders(paths, arguments), {}
+    for stack in stacks(paths, device, settings):
+        title = paths[stack[0]].name if len(stack) == 1 else f"{len(stack)} pictures"
+        usual = arguments.steps is None and arguments.seconds is None
+        own = replace(settings, seconds=USUAL_SECONDS + MORE_SECONDS * (len(stack) - 1)) if usual else settings
         try:
-            with Progress(path.name) as progress:
-                session, kept = Session(device, listen=progress), Keeping(arguments.float16, arguments.overwrite)
-                results.append(fit_file(path, folder, settings, session, kept))
+            with Progress(title) as progress:
+                session = Session(device, listen=progress)
+                found = fit_files([paths[i] for i in stack], [wanted[i] for i in stack], own, session, kept)
         except Stopped:
             print("koopsim: stopped and saved. Give the same command again to go on.", file=sys.stderr)
             return 130
-        if not arguments.json:
-            _show(results[-1], folder)
+        results |= dict(zip(stack, found, strict=True))
+        for number in () if arguments.json else stack:
+            _show(results[number], wanted[number])
+    results = [results[number] for number in range(len(paths))]
     if arguments.json:
         print(json_text(results))
     return 0
 
 
-def _folders(arguments: Arguments) -> list[Path]:
+def _folders(paths: list[Path], arguments: Arguments) -> list[Path]:
     """A folder for each picture; two pictures of one name get different ones."""
     seen: dict[str, int] = {}
     found = []
-    for path in arguments.pictures:
+    for path in paths:
         seen[path.stem] = seen.get(path.stem, 0) + 1
         number = seen[path.stem]
         name = folders.plain_name(path.stem, f"The picture {path}")
@@ -112,8 +126,22 @@ def _show(result: dict[str, Any], folder: Path) -> None:
     if result["jpeg_bytes"] is not None:
         decibels = "" if result["jpeg_psnr"] is None else f": {result['jpeg_psnr']:.2f} dB"
         rows.append(("JPEG", result["jpeg_bytes"], f"as good{decibels}"))
+    if (small := result["jpeg_at_equal_bytes"]) is not None:
+        rows.append(("JPEG", small["bytes"], f"as small: {_verdict(result['psnr'], small)}"))
     rows.append(("PNG", result["png_bytes"], "without loss"))
     for name, size, note in rows:
         bits = 8 * size / result["width"] / result["height"]
         print(f"  {name:<8} {size:>12,} bytes  {bits:7.2f} bits a pixel   {note}")
     print(f"  in {folder}/: {', '.join(result['files'])}")
+
+
+def _verdict(own: float | None, small: dict[str, Any]) -> str:
+    """What JPEG does in no more bytes, and who wins."""
+    if small["psnr"] is None:
+        return "every pixel exact; JPEG wins" if own is not None else "every pixel exact; a draw"
+    how = "" if small["scale"] == 1 else f", of the picture at 1/{small['scale']} of its size"
+    if own is None:
+        return f"{small['psnr']:.2f} dB{how}; the network is exact"
+    ahead = small["psnr"] - own
+    who = "JPEG wins" if ahead > 0.05 else "the network wins" if ahead < -0.05 else "a draw"
+    return f"{small['psnr']:.2f} dB{how}; {who}" + ("" if abs(ahead) <= 0.05 else f" by {abs(ahead):.2f} dB")
