@@ -380,9 +380,12 @@ class ClassificationConfig(TaskConfig):
     seed: int = 0  # of the split
     train: int | None = None  # use only so many images of train+valid, and of test: for quick looks
     test: int | None = None
+    size: tuple[int, int] | None = None  # width, height: pictures are scaled to cover it and cropped around the centre
 
     def __post_init__(self) -> None:
         _require(0 < self.valid < 1, lambda: f"The validation share is {self.valid}; it lies between 0 and 1.")
+        small = self.size is not None and min(self.size) < 4
+        _require(not small, lambda: f"The pictures' size is {self.size}; each side has at least 4 pixels.")
         must = "The number of {} images is {}; it must be at least 2."
         _each(self, ("train", "test"), lambda count: count is None or count >= 2, must)
 

@@ -209,8 +209,13 @@ class TaskKind:
 
     # ------------------------------------------------ the user's data
 
-    def on_own_data(self, run: Run, name: str, data: str) -> tuple[str, Run]:
-        """(name, run) with the user's data in place of the preset's, the model's shape following from it."""
+    def on_own_data(
+        self, run: Run, name: str, data: str, size: tuple[int, int] | None = None
+    ) -> tuple[str, Run]:
+        """(name, run) with the user's data in place of the preset's, the model's shape following from it.
+
+        size   (width, height) that pictures are to have
+        """
         raise KoopsimError(f"--data gives images to classify, which {name} does not: leave the preset out.")
 
     def data_sets(self, config: Any) -> set[str]:

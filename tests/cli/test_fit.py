@@ -208,7 +208,8 @@ def test_several_pictures_and_equal_names(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("content", "says"), [(None, "No such file"), (b"", "zero bytes"), (b"hello", "not a picture"), ("cut", "broken")]
+    ("content", "says"),
+    [(None, "There is no picture"), (b"", "zero bytes"), (b"hello", "not a picture"), ("cut", "broken")],
 )
 def test_a_bad_file_is_one_line_and_leaves_nothing(content, says, tmp_path, capsys):
     good, bad, out = tmp_path / "good.png", tmp_path / "bad.png", tmp_path / "out"
@@ -297,3 +298,51 @@ def test_render_refuses_what_is_no_network(fitted, tmp_path, capsys):
     assert main(["render", str(tmp_path), "--out", str(tmp_path / "no" / "r.png")]) == 2
     assert "no folder" in one_line(capsys)
     assert not (tmp_path / "r.png").exists()
+
+
+def test_a_folder_is_fitted_in_stacks_and_each_is_what_it_is_alone(tmp_path, capsys):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    for i, shape in enumerate([(20, 24), (20, 24), (16, 16)]):
+        Image.fromarray(np.roll(waves(*shape), 3 * i, axis=0)).save(pictures / f"{i}.png")
+    (pictures / "notes.txt").write_text("no picture")
+    assert main(["fit", str(pictures), *QUICK, "--out", str(tmp_path / "fits"), "--json"]) == 0
+    results = json.loads(capsys.readouterr().out)
+    assert [r["name"] for r in results] == ["0", "1", "2"]
+    assert main(["fit", str(pictures / "1.png"), *QUICK, "--out", str(tmp_path / "alone"), "--json"]) == 0
+    (alone,) = json.loads(capsys.readouterr().out)
+    assert alone["psnr"] == pytest.approx(results[1]["psnr"], abs=0.05)
+    (tmp_path / "none").mkdir()
+    assert main(["fit", str(tmp_path / "none")]) == 2
+    assert "holds no pictures" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--bytes", "1500"], ["--weights", "int8"]])
+def test_coded_networks_are_small_and_are_what_is_measured(fitted, tmp_path, capsys, words):
+    quick = ["--steps", "60", "--device", "cpu", "--no-animation", "--learning-rate", "2e-2"]
+    quick += [] if "--bytes" in words else ["--features", "32", "--hidden", "24"]
+    assert main(["fit", str(fitted / "waves.png"), *quick, *words, "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "as small" in said
+    assert "wins by" in said or "a draw" in said
+    folder = tmp_path / "waves"
+    result = json.loads((folder / "result.json").read_text())
+    assert result["network_bytes"] == (folder / "network.ksp").stat().st_size
+    assert result["network_bytes"] <= 1500 or "--bytes" not in words
+    assert not (folder / "network.safetensors").exists()
+    drawn = read_picture(folder / "reconstruction.png").pixels
+    assert psnr(waves(40, 56), drawn) == pytest.approx(result["psnr"])
+    assert result["jpeg_at_equal_bytes"]["bytes"] <= result["network_bytes"]
+    assert main(["render", str(folder), "--out", str(tmp_path / "r.png")]) == 0
+    assert np.array_equal(read_picture(tmp_path / "r.png").pixels, drawn)
+    (folder / "network.ksp").write_bytes((folder / "network.ksp").read_bytes()[:-3])
+    capsys.readouterr()
+    assert main(["render", str(folder), "--out", str(tmp_path / "s.png")]) == 2
+    assert "checksum" in one_line(capsys)
+
+
+def test_a_budget_and_weights_are_not_both_said(fitted, capsys):
+    assert main(["fit", str(fitted / "waves.png"), "--bytes", "900", "--float16"]) == 2
+    assert "--bytes decides" in one_line(capsys)
+    assert main(["fit", str(fitted / "waves.png"), "--bytes", "10"]) == 2
+    assert "too few" in one_line(capsys)

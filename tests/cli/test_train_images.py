@@ -94,3 +94,65 @@ def test_a_folder_that_is_not_there_is_one_line(tmp_path, capsys):
     assert main(["train", "--data", str(tmp_path / "nothing"), "--out", str(tmp_path / "r")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "r").exists()
+
+
+def test_size_is_saved_with_the_model_and_used_by_eval_and_predict(photos, tmp_path, capsys):
+    Image.new("RGB", (50, 70), "white").save(photos / "above" / "tall.png")  # another shape: cropped, without a warning
+    out, kept = tmp_path / "run", tmp_path / "kept"
+    arguments = ["--size", "20x8", "--recipe.epochs", "4", "--recipe.learning-rate", "0.01", "--precision", "float32"]
+    assert main(["train", "--data", str(photos), "--device", "cpu", "--out", str(out), *arguments]) == 0
+    said = capsys.readouterr()
+    assert "right" in said.err  # the share of validation pictures that are named right, as it trains
+    _, run = RunDirectory(out).read_config()
+    assert run.task.size == (20, 8)
+    assert run.model.lift.image == (3, 8, 20)
+    result = RunDirectory(out).read_result()
+    assert all("valid_accuracy" in line for line in result["metrics"])
+    assert result["valid"].keys() == result["test"].keys()
+    photos.rename(tmp_path / "moved")
+    assert main(["eval", str(out), "--data", str(tmp_path / "moved"), "--out", str(kept), "--device", "cpu"]) == 0
+    assert main(["predict", str(out), str(tmp_path / "moved" / "above" / "tall.png")]) == 0
+    assert "tall.png" in capsys.readouterr().out
+
+
+def test_no_mistakes_no_picture_of_them_and_two_classes_keep_their_title(photos, tmp_path, capsys):
+    out, kept = tmp_path / "run", tmp_path / "kept"
+    arguments = ["--recipe.epochs", "6", "--recipe.learning-rate", "0.01", "--precision", "float32"]
+    assert main(["train", "--data", str(photos), "--device", "cpu", "--out", str(out), *arguments]) == 0
+    assert main(["eval", str(out), "--device", "cpu", "--out", str(kept), "--json"]) == 0
+    assert '"accuracy": 1.0' in capsys.readouterr().out
+    assert sorted(p.name for p in kept.iterdir() if not p.name.startswith(".")) == ["confusion.png", "mistakes.json"]
+
+
+@pytest.mark.parametrize("size", ["", "x", "0", "3", "20x", "20x8x3", "-4", "999999"])
+def test_a_size_that_is_none_is_one_line(photos, tmp_path, capsys, size):
+    assert main(["train", "--data", str(photos), f"--size={size}", "--out", str(tmp_path / "r")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "r").exists()
+    assert main(["train", "digits/sim-single", "--size", "12"]) == 2
+
+
+def test_the_title_fits_a_matrix_of_two_classes(tmp_path):
+    """The bounding boxes of all texts lie inside the figure."""
+    import matplotlib.figure
+
+    from koopsim.report import mistakes
+
+    drawn = []
+    original = mistakes.write_figure
+    mistakes.write_figure = lambda file, figure: drawn.append(figure)
+    try:
+        title = "photos/sim-single on /home/somebody/holidays/photos, test: 93.75% right"
+        mistakes.draw_confusion(np.array([[5, 1], [0, 6]]), ("above", "below"), title, tmp_path / "c.png")
+    finally:
+        mistakes.write_figure = original
+    (figure,) = drawn
+    assert isinstance(figure, matplotlib.figure.Figure)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    box = figure._suptitle.get_window_extent(canvas.get_renderer())
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert "93.75%" in figure._suptitle.get_text().replace("\n", " ")

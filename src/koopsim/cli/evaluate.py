@@ -122,10 +122,13 @@ def mistakes(task, model, name: str, split: str, folder: Path) -> list[Path]:
     title = f"{name} on {task.name}, {split}: {np.mean(named == labels):.2%} right"
     draw_confusion(confusion, task.classes, title, files[0])
     true, called = ([task.classes[i] for i in which[worst]] for which in (labels, named))
-    draw_mistakes(images[worst], true, called, sure, f"The {len(worst)} surest mistakes of {title}", files[1])
+    if len(worst):
+        draw_mistakes(images[worst], true, called, sure, f"The {len(worst)} surest mistakes of {title}", files[1])
+    else:
+        files[1].unlink(missing_ok=True)  # of an earlier look
     rows = [
         {"index": int(i), "true": a, "named": b, "probability": float(p)}
         for i, a, b, p in zip(worst, true, called, sure, strict=True)
     ]
     write_json(files[2], {"classes": list(task.classes), "confusion": confusion.tolist(), "worst": rows})
-    return files
+    return [file for file in files if file.exists()]

@@ -1,6 +1,7 @@
 """koopsim train: from a preset to a trained run directory, or on with one that was stopped."""
 
 import itertools
+import re
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ class TrainOptions:
     """The paper's recipe, or one free to augment, smooth and average; for the SIMs of image classification."""
     data: str | None = None
     """Your own images instead of the preset's: a folder of CLASS/NAME.png, or an .npz. The model is fitted to them."""
+    size: str | None = None
+    """Of your own images: scale and crop them to this many pixels, 64 or 96x64. Saved with the model."""
     resume: Path | None = None
     """Go on with the run in this directory; its own configuration is used."""
     overwrite: bool = False
@@ -89,7 +92,9 @@ def main(argv: list[str]) -> int:
     run = run_of(name, scale)
     if data is not None:
         whole = run_of(name)
-        name, run = task_kind(whole.task).on_own_data(whole, name, data)
+        name, run = task_kind(whole.task).on_own_data(whole, name, data, _size(_given(rest, "--size")))
+    elif _given(rest, "--size") is not None:
+        raise KoopsimError("--size is for pictures of your own: give --data FOLDER too.")
     default = Arguments(run, TrainOptions(scale=scale, recipe="best" if name.endswith(":best") else "paper"))
     arguments = parse(Arguments, rest, f"train {name}", default)
     return _train(arguments.options, arguments.run, name)
@@ -99,6 +104,16 @@ def _given(argv: list[str], option: str) -> str | None:
     """The value of an option among the arguments."""
     pairs = [*itertools.pairwise(argv), *(tuple(a.split("=", 1)) for a in argv if "=" in a)]
     return next((value for key, value in pairs if key == option), None)
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    """'64' or '96x64' as (width, height)."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,5})(?:[xX](\d{1,5}))?", text.strip())
+    if not found:
+        raise KoopsimError(f"--size is {text!r}; expected one number of pixels, or WIDTHxHEIGHT such as 96x64.")
+    return int(found[1]), int(found[2] or found[1])
 
 
 def _train(options: TrainOptions, run: Run | None, name: str) -> int:

@@ -8,20 +8,23 @@ from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.registry import DATASETS
 
 
-def load_images(name: str, root: Path | None = None) -> Images:
-    """The images of a dataset's name, of a folder of class/name.png, or of an .npz. Nothing is downloaded."""
+def load_images(name: str, root: Path | None = None, size: tuple[int, int] | None = None) -> Images:
+    """The images of a dataset's name, of a folder of class/name.png, or of an .npz. Nothing is downloaded.
+
+    size   (width, height) that they are scaled to cover, and cropped to around the centre; None: as they are
+    """
     known = DATASETS.find(name)
     if known is not None:
-        return known.load(root)
+        return known.load(root).resized(size)
     path = Path(name).expanduser()
     if path.is_dir():
         from koopsim.datasets.folder import read_folder
 
-        return read_folder(path)
+        return read_folder(path, size)
     if path.is_file() and path.suffix.lower() == ".npz":
         from koopsim.datasets.npz import read_images
 
-        return read_images(path)
+        return read_images(path).resized(size)
     if path.is_file():
         raise KoopsimError(f"{path} is neither a folder of class/name.png nor an .npz.")
     raise KoopsimError(f"There is no dataset, folder or .npz {name!r}." + did_you_mean(name, DATASETS))

@@ -22,8 +22,8 @@ _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
 _MOST = 2**33  # bytes of decoded pictures; more would fill a laptop's memory before the first step
 
 
-def read_folder(path: Path) -> Images:
-    """The pictures under `path`."""
+def read_folder(path: Path, size: tuple[int, int] | None = None) -> Images:
+    """The pictures under `path`, at (width, height) `size` or the most common one."""
     inside = _folders(path)
     if {"train", "test"} <= inside.keys():
         if others := sorted(inside.keys() - {"train", "test"}):
@@ -39,7 +39,7 @@ def read_folder(path: Path) -> Images:
         raise KoopsimError(f"{path}/test has the class {strange[0]!r} but {path}/train has not; training needs it too.")
     files = [file for split in (train, test) for name in classes for file in split.get(name, [])]
     labels = [classes.index(name) for split in (train, test) for name in classes for _ in split.get(name, [])]
-    x, y = _decode_all(files, path), np.array(labels, np.int64)
+    x, y = _decode_all(files, path, size), np.array(labels, np.int64)
     if not test:
         return split_in_two(str(path), x, y, classes)
     cut = sum(map(len, train.values()))
@@ -63,19 +63,19 @@ def _pictures(classes: dict[str, Path], path: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _decode_all(files: list[Path], path: Path) -> np.ndarray:
-    """(n, channels, height, width), all of the most common size; the smallest of several as common."""
+def _decode_all(files: list[Path], path: Path, wanted: tuple[int, int] | None) -> np.ndarray:
+    """(n, channels, height, width), all of the size wanted, or the most common; the smallest of several as common."""
     looks = [_look(file) for file in files]
     channels = 1 if all(mode in _GREY for mode, _ in looks) else 3
     sizes = Counter(size for _, size in looks)
-    size = min(sizes, key=lambda s: (-sizes[s], s[0] * s[1], s))
+    size = wanted or min(sizes, key=lambda s: (-sizes[s], s[0] * s[1], s))
     needed = len(files) * channels * size[0] * size[1]
     if needed > _MOST:
         raise KoopsimError(
             f"{path}: {len(files):,} pictures of {size[0]} x {size[1]} need {needed / 2**30:.0f} GiB of memory; "
-            "make them smaller first, a classifier here wants some 32 to 128 pixels a side."
+            "give a --size, a classifier here wants some 32 to 128 pixels a side."
         )
-    if (others := len(files) - sizes[size]) > 0:
+    if wanted is None and (others := len(files) - sizes[size]) > 0:
         warnings.warn(
             f"{path}: {others} of {len(files)} pictures are not {size[0]} x {size[1]} like the most; "
             "they are scaled to cover it and cropped around the centre.",

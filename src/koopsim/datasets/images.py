@@ -3,10 +3,13 @@
 x  uint8  (n, channels, height, width)        y  int64  (n,), an index into `classes`
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from koopsim.errors import KoopsimError
 
@@ -50,6 +53,13 @@ class Images:
         _, channels, height, width = self.train[0].shape
         return channels, height, width
 
+    def resized(self, size: tuple[int, int] | None) -> Images:
+        """The same at another (width, height): scaled to cover it, cropped around the centre."""
+        if size is None or size == (self.shape[2], self.shape[1]):
+            return self
+        train, test = ((_resized(x, size), y) for x, y in (self.train, self.test))
+        return replace(self, train=train, test=test)
+
     @cached_property
     def _moments(self) -> tuple[np.ndarray, np.ndarray]:
         """Counting the 256 values is exact and needs no float copy of the pictures."""
@@ -67,6 +77,14 @@ class Images:
     def std(self) -> np.ndarray:
         """(channels,) standard deviation of the training pixels, on the scale where 255 is 1."""
         return self._moments[1]
+
+
+def _resized(x: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    found = np.empty((*x.shape[:2], size[1], size[0]), np.uint8)
+    for own, image in zip(found, x, strict=True):
+        for channel, plane in zip(own, image, strict=True):
+            channel[:] = np.asarray(ImageOps.fit(Image.fromarray(plane), size, Image.Resampling.LANCZOS))
+    return found
 
 
 def stratified_split(y: np.ndarray, test: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

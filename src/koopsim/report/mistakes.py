@@ -4,6 +4,7 @@ confusion[i, j] = how many images of class i were called j
 worst           = wrong images by how sure the model was of the wrong answer
 """
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,7 +39,8 @@ def draw_confusion(confusion: np.ndarray, classes: Sequence[str], title: str, fi
     share = confusion / np.maximum(confusion.sum(1, keepdims=True), 1)
     mistakes = share * (1 - np.eye(n))
     side = min(n, LARGEST)
-    figure = Figure(figsize=(1.8 + 0.55 * side, 1.6 + 0.5 * side), layout="constrained")
+    width = 1.8 + 0.55 * side
+    figure = Figure(figsize=(width, 1.6 + 0.5 * side + 0.16 * (_lines(title, width) - 1)), layout="constrained")
     axis = figure.add_subplot()
     axis.imshow(mistakes, cmap="Reds", vmin=0, vmax=max(mistakes.max(), 1e-9))
     for i in range(n):
@@ -51,8 +53,17 @@ def draw_confusion(confusion: np.ndarray, classes: Sequence[str], title: str, fi
     axis.set_yticks(range(n), classes)
     axis.set_xlabel("named")
     axis.set_ylabel("true")
-    axis.set_title(f"{figure_text(title, 120)}\n% of each class", fontsize=10)
+    figure.suptitle(f"{_wrapped(title, width)}\n% of each class", fontsize=10)  # of the figure: wider than the matrix
     write_figure(file, figure)
+
+
+def _wrapped(title: str, inches: float) -> str:
+    """The title in lines that fit so many inches, at ten points: some thirteen letters an inch."""
+    return "\n".join(textwrap.wrap(figure_text(title, 120), max(12, int(12.5 * inches))))
+
+
+def _lines(title: str, inches: float) -> int:
+    return _wrapped(title, inches).count("\n") + 1
 
 
 def draw_mistakes(

@@ -40,7 +40,7 @@ class Classification(Task):
 
     def __init__(self, config: ClassificationConfig, device: torch.device | str = "cpu"):
         self.config = config
-        images = datasets.load_images(config.dataset)
+        images = datasets.load_images(config.dataset, size=config.size)
         self.name, self.classes = images.name, images.classes
         x, y = images.train
         order = np.random.default_rng(config.seed).permutation(len(x))[: config.train]
@@ -79,6 +79,11 @@ class Classification(Task):
 
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return cross_entropy(outputs, targets, smoothing)
+
+    def reported(self, run: Run) -> tuple[str, ...]:
+        """Of one's own pictures both: the test's figure is shown once, at the end, and nothing is chosen by it."""
+        own = self.config.dataset not in DATASETS
+        return ("valid", "test") if own and run.train_on == "train" else super().reported(run)
 
     def predictions(self, answers: Answers, split: str) -> Tensor:
         """Logits (members, n, classes) on a split."""
@@ -141,15 +146,19 @@ class ClassificationKind(TaskKind):
         shape = {"trials": 8, "max_t": 8, "grace": 2} if smoke else {"trials": 200, "max_t": 80, "grace": 5}
         return SearchSpace(parameters, **shape, metric="accuracy", mode="max")
 
-    def on_own_data(self, run: Run, name: str, data: str) -> tuple[str, Run]:
-        images = datasets.load_images(data)
+    def on_own_data(
+        self, run: Run, name: str, data: str, size: tuple[int, int] | None = None
+    ) -> tuple[str, Run]:
+        """A share is held out, so that progress shows what is right among pictures that are not learnt."""
+        images = datasets.load_images(data, size=size)
         model = model_kind(run.model).for_images(run.model, images.shape, len(images.classes))
-        task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data)
+        task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data, size=size)
         batch = min(run.recipe.batch_size, max(8, len(images.train[0]) // 20))
         recipe = replace(run.recipe, batch_size=batch)
         here = Path(data).resolve().name.removesuffix(".npz")  # not the whole path: nothing is written beside the data
         own = folders.plain_name(here, "The data")
-        return f"{own}/{name.split('/')[1]}", replace(run, model=model, task=task, recipe=recipe)
+        run = replace(run, model=model, task=task, recipe=recipe, train_on="train")
+        return f"{own}/{name.split('/')[1]}", run
 
     def data_sets(self, config: ClassificationConfig) -> set[str]:
         return {config.dataset} if config.dataset in DATASETS else set()

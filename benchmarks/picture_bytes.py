@@ -1,0 +1,86 @@
+"""Pictures at equal bytes: `koopsim fit --bytes` beside JPEG, PNG and networks written plainly.
+
+    python benchmarks/picture_bytes.py --out results/picture-bytes.json [--seconds 40] [--jobs 8]
+
+Scikit-learn's two photographs at 640 x 427 and a page of text made here, at 2 to 64 kB, three seeds each. JPEG is given
+its best: optimised tables, and the picture at half or a quarter of its size where that is better. Figures are of files
+that were written and read again.
+"""
+
+import argparse
+import multiprocessing
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.datasets import load_sample_image
+
+from koopsim.engine.drive import pick_device
+from koopsim.fit_folder import Keeping, fit_file
+from koopsim.fitting import FitSettings
+from koopsim.pictures import picture_set, save_png
+from koopsim.runs import environment, write_json
+from koopsim.training import Session
+
+BUDGETS = (2000, 4000, 8000, 16_000, 32_000, 64_000)
+
+
+def pictures(folder: Path) -> list[Path]:
+    made = {name: np.array(load_sample_image(f"{name}.jpg")) for name in ("china", "flower")}
+    text = picture_set("text", 512, count=1)
+    made["text"] = np.rint(255 * text.values[0]).astype(np.uint8)
+    for name, pixels in made.items():
+        save_png(folder / f"{name}.png", pixels)
+    return [folder / f"{name}.png" for name in made]
+
+
+KEYS = ("psnr", "network_bytes", "jpeg_at_equal_bytes", "jpeg_bytes", "png_bytes", "steps", "seconds", "model")
+
+
+def fitted(job: tuple[Path, str, Keeping, int, float, str]) -> dict:
+    """One fit: a picture, a way of writing it, a seed."""
+    path, way, kept, seed, seconds, device = job
+    torch.set_num_threads(1)
+    settings = FitSettings(seconds=seconds, seed=seed, frames=False)
+    folder = path.parent / f"{path.stem}-{way}-{seed}"
+    result = fit_file(path, folder, settings, Session(pick_device(device)), kept)
+    row = {"picture": path.stem, "way": way, "budget": kept.budget, "seed": seed}
+    return row | {key: result[key] for key in KEYS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=40.0)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    ways = [(f"{b} bytes", Keeping(budget=b)) for b in arguments.budgets]
+    ways += [(w, Keeping(w)) for w in ("float32", "float16", "int8")]  # pyright: ignore[reportArgumentType]
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [
+            (path, way, kept, seed, arguments.seconds, arguments.device)
+            for path in pictures(Path(folder)) for way, kept in ways
+            for seed in range(arguments.seeds if kept.budget else 1)
+        ]  # fmt: skip
+        with ProcessPoolExecutor(arguments.jobs, multiprocessing.get_context("spawn")) as pool:
+            for row in pool.map(fitted, jobs):
+                rows.append(row)
+                small = row["jpeg_at_equal_bytes"]
+                said = row["picture"], row["way"], row["seed"], row["network_bytes"], row["psnr"]
+                print(*said, small and small["psnr"], flush=True)
+    about = {"seconds_a_fit": arguments.seconds, "jobs": arguments.jobs, "device": str(pick_device(arguments.device))}
+    write_json(
+        arguments.out, about | {"wall_seconds": time.perf_counter() - began, "rows": rows, "environment": environment()}
+    )
+
+
+if __name__ == "__main__":
+    main()
