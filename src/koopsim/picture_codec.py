@@ -94,7 +94,7 @@ def arrays_of(model: SIM) -> dict[str, NDArray[np.float32]]:
     return {name: t.detach().float().cpu().numpy() for name, t in found.items()}
 
 
-def model_of(coded: Coded) -> tuple[SIM, SIMConfig]:
+def decoded_model(coded: Coded) -> tuple[SIM, SIMConfig]:
     """A SIM that is the same map: its limit operator and nu_3 are the identity."""
     M, H = coded.features, coded.hidden
     psi = FourierConfig(M)

@@ -23,7 +23,7 @@ from koopsim.files.writing import write_atomically
 from koopsim.models import build
 from koopsim.nn.folded import folded
 from koopsim.nn.sim import SIM
-from koopsim.picture_codec import Coded, arrays_of, model_of, packed, unpacked, within
+from koopsim.picture_codec import Coded, arrays_of, decoded_model, packed, unpacked, within
 from koopsim.pictures.read import to_pixels
 
 BAND_PIXELS = 16_384
@@ -76,7 +76,7 @@ def save_coded(path: Path, model: SIM, config: SIMConfig, info: PictureInfo, bud
 
 def _load_coded(path: Path, device: torch.device | str) -> tuple[nn.Module, PictureInfo]:
     coded = unpacked(read_bytes(path, MOST_CODED, "coded network"), str(path))
-    model, _ = model_of(coded)
+    model, _ = decoded_model(coded)
     return model.to(device).eval(), PictureInfo(coded.name, coded.width, coded.height, coded.channels, coded.bits)
 
 

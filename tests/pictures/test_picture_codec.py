@@ -11,7 +11,18 @@ import torch
 from koopsim.config import FourierConfig, IdentityConfig, SIMConfig
 from koopsim.errors import KoopsimError
 from koopsim.models import build
-from koopsim.picture_codec import HEAD, SIZES, Coded, arrays_of, model_of, on_grid, packed, size_for, unpacked, within
+from koopsim.picture_codec import (
+    HEAD,
+    SIZES,
+    Coded,
+    arrays_of,
+    decoded_model,
+    on_grid,
+    packed,
+    size_for,
+    unpacked,
+    within,
+)
 from koopsim.pictures import jpeg_within, psnr
 
 
@@ -27,7 +38,7 @@ def coded():
 def test_multiplied_out_it_is_the_same_map(coded):
     model, found = coded
     x = torch.rand(50, 2)
-    again, _ = model_of(found)
+    again, _ = decoded_model(found)
     torch.testing.assert_close(again(x), model(x), rtol=1e-4, atol=1e-5)
 
 
@@ -41,7 +52,7 @@ def test_the_finest_grid_is_int8_and_the_frequencies_lose_nothing(coded):
         assert np.abs(read.arrays[name] - array).max() <= 0.501 * step
     x = torch.rand(50, 2)
     with torch.no_grad():
-        assert float((model_of(read)[0](x) - model(x)).abs().max()) < 0.02
+        assert float((decoded_model(read)[0](x) - model(x)).abs().max()) < 0.02
 
 
 def test_a_budget_is_kept_and_used(coded):
