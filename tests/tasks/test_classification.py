@@ -36,7 +36,7 @@ def test_the_sizes_of_the_paper(images, valid, monkeypatch):
         (one, np.zeros(1, int)),
         ("a", "b"),
     )
-    monkeypatch.setattr(datasets, "load_images", lambda name: fake)
+    monkeypatch.setattr(datasets, "load_images", lambda name, size=None: fake)
     assert Classification(ClassificationConfig("fake")).valid == valid
 
 
