@@ -13,7 +13,7 @@ ROOMS = [
     "errors", "origin", "files", "registry", "config", "spaces", "words", "kinds", "presets", "progress", "tracking",
     "schedule", "runs", "datasets", "pictures", "predicting", "nn", "implicit", "models", "picture_codec",
     "picture_network", "spectral", "tasks", "engine", "training", "learning", "searching", "fitting", "fit_folder",
-    "zoo", "export", "hub", "deployment", "bridge", "report", "reproduction", "bench", "cli",
+    "zoo", "export", "hub", "deployment", "bridge", "report", "reproduction", "bench", "sklearn", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

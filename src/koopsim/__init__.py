@@ -6,6 +6,7 @@
     koopsim.train("digits/sim-single")      what `koopsim train` does; so fit, search and reproduce
     koopsim.train(model, (x, y))            any module of yours, any data
     koopsim.deploy(model, shapes)           for answering: fused, captured, any batch, any thread
+    koopsim.sklearn.SIMClassifier()         tables, by scikit-learn's contract; so SIMRegressor
     koopsim.spectral.analyze(A)             does it settle, oscillate or blow up?
 
 Names are imported when they are first used, so that `import koopsim` costs nothing.
@@ -32,8 +33,8 @@ _WHERE = {
     "load_plugin": "koopsim.registry",
 }
 _ROOMS = (
-    "bridge", "config", "datasets", "engine", "implicit", "kinds", "nn", "presets", "registry", "report", "spectral",
-    "tasks", "zoo",
+    "bridge", "config", "datasets", "engine", "implicit", "kinds", "nn", "presets", "registry", "report", "sklearn",
+    "spectral", "tasks", "zoo",
 )  # fmt: skip
 
 __all__ = [

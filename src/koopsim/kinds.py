@@ -85,6 +85,10 @@ class ModelKind:
         """The same model for images of this shape, with so many classes."""
         raise KoopsimError(f"{self.title(config)} does not look at images.")
 
+    def for_rows(self, config: Any, inputs: int, outputs: int) -> ModelConfig:
+        """The same model for rows of so many numbers, with so many answers."""
+        raise KoopsimError(f"{self.title(config)} does not take rows of a table.")
+
     def coarser(self, config: Any, factor: float) -> ModelConfig:
         """The same model where its inputs lie `factor` times closer together in what they mean: small pictures."""
         return config
@@ -143,6 +147,10 @@ class LiftKind:
     def for_images(self, config: Any, shape: Shape) -> LiftConfig:
         """The same lift for images of this shape."""
         raise KoopsimError(f"{self.config.__name__} does not look at images.")
+
+    def for_rows(self, config: Any, inputs: int) -> LiftConfig:
+        """The same lift for rows of so many numbers."""
+        raise KoopsimError(f"{self.config.__name__} does not take rows of a table; an MLP does.")
 
     def bytes_a_point(self, config: Any, features: int, full: int) -> int:
         """As `ModelKind.bytes_a_point`: the lift's share, with so many Fourier features behind it."""

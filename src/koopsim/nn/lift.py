@@ -305,6 +305,9 @@ class MLPKind(LiftKind):
     def example(self, config: MLPConfig, batch: int, length: int, random: torch.Generator) -> Example:
         return torch.rand(batch, config.inputs, generator=random), {0: "batch"}
 
+    def for_rows(self, config: MLPConfig, inputs: int) -> MLPConfig:
+        return replace(config, inputs=inputs)
+
     def bytes_a_point(self, config: MLPConfig, features: int, full: int) -> int:
         return full * (5 * config.width * config.layers + 4 * features)
 
@@ -318,6 +321,9 @@ class IdentityKind(LiftKind):
 
     def example(self, config: IdentityConfig, batch: int, length: int, random: torch.Generator) -> Example:
         return torch.rand(batch, config.inputs, generator=random), {0: "batch"}
+
+    def for_rows(self, config: IdentityConfig, inputs: int) -> IdentityConfig:
+        return replace(config, inputs=inputs)
 
     def bytes_a_point(self, config: IdentityConfig, features: int, full: int) -> int:
         return 0  # psi of fixed coordinates is computed once

@@ -184,6 +184,9 @@ class SIMKind(ModelKind):
     def for_images(self, config: SIMConfig, shape: Shape, outputs: int) -> SIMConfig:
         return replace(config, lift=lift_kind(config.lift).for_images(config.lift, shape), outputs=outputs)
 
+    def for_rows(self, config: SIMConfig, inputs: int, outputs: int) -> SIMConfig:
+        return replace(config, lift=lift_kind(config.lift).for_rows(config.lift, inputs), outputs=outputs)
+
     def coarser(self, config: SIMConfig, factor: float) -> ModelConfig:
         return self.with_bandwidth(config, config.fourier.bandwidth * factor) if config.fourier else config
 

@@ -1,0 +1,177 @@
+"""Stable invariant models of tables, with scikit-learn's contract.
+
+    single   y = h(nu(U V mu(x)))          two   y = h(nu(U V psi(mu(x))))          rff   y = h(nu(U V psi(x)))
+
+mu is a perceptron, psi random Fourier features whose bandwidth is the median distance of what they are given.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor
+
+from koopsim.config import FourierConfig, IdentityConfig, MLPConfig, ModelConfig, SIMConfig
+from koopsim.errors import KoopsimError
+from koopsim.kinds import model_kind
+from koopsim.searching.bandwidth import POINTS, median_bandwidth
+from koopsim.sklearn.base import RowEstimator
+from koopsim.sklearn.kinds_of_target import RowClassifier, RowRegressor
+from koopsim.sklearn.learning import untrained_model
+
+TIERS = ("single", "two", "rff")
+
+
+class _RowSIM(RowEstimator):
+    """The model of both."""
+
+    tier: str
+    width: int
+    layers: int
+    lift_dim: int
+    features: int
+    bandwidth: float | str
+    rank: int | None
+    projector: bool
+    hidden: int
+
+    def _config(self, inputs: int, outputs: int) -> ModelConfig:
+        if self.tier not in TIERS:
+            raise KoopsimError(f"tier is {self.tier!r}; expected one of {', '.join(TIERS)}.")
+        if self.bandwidth != "median" and not isinstance(self.bandwidth, int | float):
+            raise KoopsimError(f"bandwidth is {self.bandwidth!r}; expected 'median' or a positive number.")
+        known = 1.0 if self.bandwidth == "median" else float(self.bandwidth)
+        fourier = None if self.tier == "single" else FourierConfig(self.features, known)
+        lift = IdentityConfig(inputs) if self.tier == "rff" else MLPConfig(inputs, self.width, self.layers)
+        return SIMConfig(lift, self.lift_dim, fourier, self.rank, self.projector, self.hidden, outputs)
+
+    def _settled(self, config: ModelConfig, x: Tensor, seed: int) -> ModelConfig:
+        if self.tier == "single" or self.bandwidth != "median":
+            return config
+        apart = bool((x[:POINTS] != x[:1]).any())
+        found = median_bandwidth(untrained_model(config, seed, x.device), x[:POINTS]) if apart else 1.0
+        return model_kind(config).with_bandwidth(config, found)
+
+    @staticmethod
+    def _state(model: Any, x: Tensor) -> Tensor:
+        return model.state(x)
+
+
+class SIMClassifier(RowClassifier, _RowSIM):
+    """A stable invariant model that foretells classes.
+
+    Parameters
+    ----------
+    tier : "single" (a learnt lift), "two" (Fourier features of it) or "rff" (Fourier features of the rows themselves)
+    width, layers : hidden layers of the lift mu;  lift_dim : N, what it ends in
+    features : M, Fourier features;  bandwidth : their length scale, "median" by the distances of the data
+    rank : K of the limit operator U V, None is half of what it acts on;  projector : enforce V U = I
+    hidden : H, the width of nu, the size of a state (`transform`)
+    epochs, batch_size, learning_rate, weight_decay : of Adam, its rate falling as a cosine; "auto": by the rows
+    average : judge an average of the weights over about 1 / (1 - average) steps; 0: the last ones
+    early_stopping : hold `validation_fraction` of the rows out, stop when their loss has not fallen by `tol` for
+        `n_iter_no_change` epochs, and keep the best weights
+    class_weight : None, "balanced" or {label: weight}
+    scale : bring every column to mean 0 and deviation 1 first
+    device : where it is trained, "cpu", "cuda" or "auto"; random_state : decides every bit of it on a CPU
+    """
+
+    def __init__(
+        self,
+        tier: Literal["single", "two", "rff"] = "single",
+        *,
+        width: int = 64,
+        layers: int = 2,
+        lift_dim: int = 64,
+        features: int = 128,
+        bandwidth: float | str = "median",
+        rank: int | None = None,
+        projector: bool = False,
+        hidden: int = 64,
+        epochs: int = 100,
+        batch_size: int | str = "auto",
+        learning_rate: float = 2e-3,
+        weight_decay: float = 1e-2,
+        average: float = 0.0,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-4,
+        class_weight: Any = None,
+        scale: bool = True,
+        device: str = "cpu",
+        random_state: Any = None,
+    ):
+        self.tier = tier
+        self.width = width
+        self.layers = layers
+        self.lift_dim = lift_dim
+        self.features = features
+        self.bandwidth = bandwidth
+        self.rank = rank
+        self.projector = projector
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.average = average
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.class_weight = class_weight
+        self.scale = scale
+        self.device = device
+        self.random_state = random_state
+
+
+class SIMRegressor(RowRegressor, _RowSIM):
+    """A stable invariant model that foretells numbers, one or several. Parameters as of `SIMClassifier`."""
+
+    def __init__(
+        self,
+        tier: Literal["single", "two", "rff"] = "single",
+        *,
+        width: int = 64,
+        layers: int = 2,
+        lift_dim: int = 64,
+        features: int = 128,
+        bandwidth: float | str = "median",
+        rank: int | None = None,
+        projector: bool = False,
+        hidden: int = 64,
+        epochs: int = 100,
+        batch_size: int | str = "auto",
+        learning_rate: float = 2e-3,
+        weight_decay: float = 1e-2,
+        average: float = 0.0,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-4,
+        scale: bool = True,
+        device: str = "cpu",
+        random_state: Any = None,
+    ):
+        self.tier = tier
+        self.width = width
+        self.layers = layers
+        self.lift_dim = lift_dim
+        self.features = features
+        self.bandwidth = bandwidth
+        self.rank = rank
+        self.projector = projector
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.average = average
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.scale = scale
+        self.device = device
+        self.random_state = random_state
