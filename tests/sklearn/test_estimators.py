@@ -19,7 +19,7 @@ from koopsim.implicit.rows import RowDEQ
 from koopsim.nn import SIM
 from koopsim.sklearn import DEQClassifier, DEQRegressor, MonDEQClassifier, SIMClassifier, SIMRegressor
 from koopsim.sklearn.base import RowEstimator
-from koopsim.sklearn.learning import few_threads
+from koopsim.sklearn.fitted import few_threads
 from koopsim.spectral import EDMD
 
 X, Y = load_iris(return_X_y=True)

@@ -30,7 +30,7 @@ from koopsim.errors import KoopsimError
 from koopsim.files.tensors import require_match, tensors_bytes
 from koopsim.models import build
 from koopsim.nn import count_parameters
-from koopsim.sklearn.learning import Learnt, Patience, few_threads, learn, untrained_model
+from koopsim.sklearn.fitted import Learnt, Patience, few_threads, learn, untrained_model
 from koopsim.tasks.base import Samples
 from koopsim.tasks.row_losses import row_loss, row_targets
 

@@ -16,8 +16,8 @@ from koopsim.errors import KoopsimError
 from koopsim.kinds import model_kind
 from koopsim.searching.bandwidth import POINTS, median_bandwidth
 from koopsim.sklearn.base import RowEstimator
+from koopsim.sklearn.fitted import untrained_model
 from koopsim.sklearn.kinds_of_target import RowClassifier, RowRegressor
-from koopsim.sklearn.learning import untrained_model
 
 TIERS = ("single", "two", "rff")
 
