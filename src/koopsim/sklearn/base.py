@@ -30,7 +30,7 @@ from koopsim.errors import KoopsimError
 from koopsim.files.tensors import require_match, tensors_bytes
 from koopsim.models import build
 from koopsim.nn import count_parameters
-from koopsim.sklearn.fitted import Learnt, Patience, few_threads, learn, untrained_model
+from koopsim.sklearn.fitted import HeldOut, Learnt, few_threads, learn, untrained_model
 from koopsim.tasks.base import Samples
 from koopsim.tasks.row_losses import row_loss, row_targets
 
@@ -103,7 +103,7 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         patience, kept = None, slice(None)
         if self.early_stopping and not further:
             held, kept = self._held_out(targets)
-            patience = Patience(x[held], t[held], self.n_iter_no_change, self.tol)
+            patience = HeldOut(x[held], t[held], self.n_iter_no_change, self.tol)
         with few_threads(recipe.batch_size * count_parameters(self._learnt.model)):
             self._learnt = learn(self._learnt, Samples(x[kept], t[kept]), loss, recipe, int(self._seeds[1]), patience)
         self._learnt.model.to("cpu")

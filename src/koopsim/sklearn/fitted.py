@@ -32,7 +32,7 @@ MUCH = 2**24  # products of a step from which a second thread pays
 
 
 @dataclass(frozen=True)
-class Patience:
+class HeldOut:
     """Stop when the held-out loss has not fallen by `tol` for so many epochs."""
 
     x: Tensor
@@ -61,7 +61,7 @@ def untrained_model(config: ModelConfig, seed: int, device: torch.device) -> nn.
 
 
 def learn(
-    learnt: Learnt, samples: Samples, loss: RowLoss, recipe: Recipe, seed: int, patience: Patience | None = None
+    learnt: Learnt, samples: Samples, loss: RowLoss, recipe: Recipe, seed: int, patience: HeldOut | None = None
 ) -> Learnt:
     """Train further, by a recipe from its beginning; Adam goes on with the moments there are."""
     part = _part(learnt, samples, loss, recipe)
@@ -99,7 +99,7 @@ def _part(learnt: Learnt, samples: Samples, loss: RowLoss, recipe: Recipe) -> Pa
 class _Fitting(Course):
     """A part and its epochs. Nothing is saved on the way: a fit is over, or it was not."""
 
-    def __init__(self, part: Part, epochs: int, loss: RowLoss, patience: Patience | None):
+    def __init__(self, part: Part, epochs: int, loss: RowLoss, patience: HeldOut | None):
         self.part, self.epochs, self.loss, self.patience = part, epochs, loss, patience
         self.device, self.epoch, self.ended = part.device, 0, False
         self.losses: list[float] = []
@@ -126,7 +126,7 @@ class _Fitting(Course):
         if self.patience is not None:
             self._judge(self.patience)
 
-    def _judge(self, patience: Patience) -> None:
+    def _judge(self, patience: HeldOut) -> None:
         model = self.part.members.model(0).eval()
         with torch.no_grad():
             found = float(self.loss(model(patience.x), patience.y))
