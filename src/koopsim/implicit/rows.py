@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from koopsim.config import ModelConfig, Run, SolverConfig
 from koopsim.errors import KoopsimError
-from koopsim.implicit.base import SolverModel
+from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ
 from koopsim.implicit.info import DEQInfo
 from koopsim.implicit.iteration import Map
 from koopsim.implicit.models import SolverKind, deq_maker
-from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.monotone import MonDEQ, Splitting
 from koopsim.kinds import register
 from koopsim.spaces import Choice, Parameter
 from koopsim.words import Look
@@ -56,7 +56,7 @@ class RowCell(nn.Module):
         return self.prepare(x)(z)
 
 
-class RowDEQ(SolverModel):
+class RowDEQ(EquilibriumModel):
     """(B, inputs) -> (B, outputs), read off the fixed point. `deq` makes the DEQ round the cell."""
 
     def __init__(self, inputs: int, width: int, outputs: int, deq: Callable[[RowCell], DEQ] = DEQ):
@@ -67,31 +67,16 @@ class RowDEQ(SolverModel):
     def solve(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
         return self.deq(x.to(self.h.weight.dtype), z0=z0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        z, self.last_info = self.solve(x)
+    def read(self, z: Tensor) -> Tensor:
         return self.h(z)
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return self.deq.limits
-
-    @property
-    def captured_steps(self) -> tuple[int, int]:
-        return self.deq.captured_steps
-
-    @captured_steps.setter
-    def captured_steps(self, steps: tuple[int, int]) -> None:
-        self.deq.captured_steps = steps
 
 
 class RowMonDEQ(MonDEQ):
     """The fully connected monDEQ of rows: a picture of one line."""
 
     def __init__(self, inputs: int, width: int, outputs: int, monotonicity: float, max_steps: int, tol: float):
-        super().__init__(
-            (1, 1, inputs), (width,), connected=True, monotonicity=monotonicity, max_steps=max_steps, tol=tol,
-            outputs=outputs,
-        )  # fmt: skip
+        solving = Splitting(max_steps=max_steps, tol=tol)
+        super().__init__((1, 1, inputs), (width,), True, outputs, monotonicity, solving)
 
     def _inject(self, x: Tensor) -> Tensor:
         return super()._inject(x.reshape(len(x), 1, 1, -1))
