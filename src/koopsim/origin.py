@@ -16,7 +16,7 @@ def commit() -> str | None:
         return os.environ["KOOPSIM_COMMIT"]
     here = FILE.resolve().parent
     if not (here.parent.parent / ".git").exists():
-        return FILE.read_text().strip() if FILE.exists() else None
+        return FILE.read_text(encoding="utf-8").strip() if FILE.exists() else None
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         done = subprocess.run(command, cwd=here, capture_output=True, text=True, check=False)

@@ -20,6 +20,7 @@ from PIL import Image
 
 from koopsim.datasets.inputs import ImageInputs
 from koopsim.errors import KoopsimError
+from koopsim.files.masks import require_unmasked
 
 if TYPE_CHECKING:
     from torch import nn
@@ -109,6 +110,7 @@ def _named(pictures: Pictures) -> tuple[tuple[str, ...], Sequence[Any] | np.ndar
     if isinstance(pictures, (str, Path, Image.Image)):
         pictures = [pictures]
     if isinstance(pictures, np.ndarray):
+        require_unmasked(pictures, "Pictures")
         return tuple(map(str, range(len(pictures)))), pictures
     listed = list(pictures)
     return tuple(str(i) if isinstance(p, Image.Image) else str(p) for i, p in enumerate(listed)), listed

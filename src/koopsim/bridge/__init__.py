@@ -5,6 +5,7 @@ from koopsim.bridge.closed_measure import ClosedMeasure, closed_measure, compare
 from koopsim.bridge.distill import DistillReport, DistillWarning, distill
 from koopsim.bridge.examine import LimitSpectrum, examine
 from koopsim.bridge.health import Health
+from koopsim.bridge.inner import InnerCell
 from koopsim.bridge.jacobian import Linearisation, linearise
 from koopsim.bridge.measure_plots import plot_distilled
 from koopsim.bridge.measures import MeasureReport, embed, embedding
@@ -19,6 +20,7 @@ __all__ = [
     "DistillReport",
     "DistillWarning",
     "Health",
+    "InnerCell",
     "LimitSpectrum",
     "Linearisation",
     "MeasureReport",

@@ -40,11 +40,30 @@ def hidden_map(deq: Implicit, x: Tensor) -> tuple[Map, Tensor]:
     cell = deq.cell if isinstance(deq, DEQ) else deq
     prepare = getattr(cell, "prepare", None)
     f: Map = prepare(x) if prepare is not None else lambda z: cell(z, x)
-    initial: Callable[[Tensor], Tensor] = getattr(cell, "initial", torch.zeros_like)
-    z0 = initial(x)
+    initial: Callable[[Tensor], Tensor] | None = getattr(cell, "initial", None)
+    z0 = initial(x) if initial is not None else _zeros(f, x)
     if not z0.is_floating_point():
         raise KoopsimError(f"The hidden state starts as {z0.dtype}; give the cell an initial(x) that returns floats.")
     return f, z0
+
+
+def _zeros(f: Map, x: Tensor) -> Tensor:
+    """Zeros like the inputs, or like what f makes of them where that is another shape."""
+    z = torch.zeros_like(x)
+    if not z.is_floating_point():
+        return z
+    try:
+        after = f(z)
+        z = z if after.shape == z.shape else torch.zeros_like(after)
+        fits = f(z).shape == z.shape
+    except (RuntimeError, IndexError, TypeError, AttributeError) as error:
+        raise KoopsimError(
+            f"The cell fails at z_0 = 0 of the inputs' shape {tuple(x.shape)}: {' '.join(str(error).split())[:160]}. "
+            "Give it a method initial(x) that returns z_0."
+        ) from error
+    if not fits:
+        raise KoopsimError(f"The cell takes a state of shape {tuple(z.shape)} to another; give it an initial(x).")
+    return z
 
 
 def injection(deq: TransformerDEQ, tokens: Tensor) -> Tensor:

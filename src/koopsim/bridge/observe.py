@@ -39,6 +39,7 @@ from koopsim.bridge.hidden import (
     seen_inputs,
     starts_around,
 )
+from koopsim.bridge.inner import InnerCell, in_module, require_cell
 from koopsim.bridge.principal import principal
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, Info, MonDEQ, TransformerDEQ, UnconvergedWarning, picard
@@ -58,10 +59,11 @@ MOST = 24  # directions of the increments with their delays
 DONE = 1e-6  # increments that have shrunk to this share are done shrinking
 SLACK = 0.85  # the rate at which they shrink in the last quarter, beside that in the quarter before: 1 / l has 0.71
 SLACKENS = "The increments die out ever more slowly, as powers of 1 / l do: their sum may grow without bound."
+MOST_LINES = 12  # of a printed observation
 SMALLEST = 0.1  # directions below this share of the largest are left to the misfit
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Observation:
     """What was seen. `states` is (inputs, starts, steps + 1, state size), `inputs` (inputs, input size)."""
 
@@ -71,6 +73,25 @@ class Observation:
     verdicts: tuple[Verdict, ...]  # on the increments, an input each
     plain: Info  # what z <- f(z, x) really did, (inputs, starts); the first start is z_0
     solver: Info | None  # what the model's own solver did
+
+    def __repr__(self) -> str:
+        return f"<Observation of {len(self.cases)} inputs: {', '.join(f'{n} {c}' for c, n in self.counts.items())}>"
+
+    def __str__(self) -> str:
+        """A line an input, MOST_LINES at most."""
+        n, starts, steps, size = self.states.shape
+        lines = [
+            f"{n} inputs, {starts} starts each, {steps - 1} steps of {size} numbers: "
+            + ", ".join(f"{count} {case}" for case, count in self.counts.items()),
+            "  input  case           |eigenvalue|  turns a step  z <- f(z, x)",
+        ]
+        for i in range(min(n, MOST_LINES)):
+            w = self.verdicts[i].eigenvalues
+            lead = w[np.abs(w).argmax()] if w.size else 0j
+            turns, taken = abs(round(np.angle(lead) / (2 * np.pi), 12)), int(self.plain.steps[i].max())
+            did = f"at rest after {taken} steps" if self.settled[i] else f"not at rest after {taken}"
+            lines.append(f"  {i:5d}  {self.cases[i]:13s}  {abs(lead):12.6g}  {turns:12.4g}  {did}")
+        return "\n".join([*lines, *([f"  ... and {n - MOST_LINES} more"] if n > MOST_LINES else [])])
 
     @property
     def settled(self) -> Array:
@@ -118,14 +139,18 @@ class Observation:
 
 def observe(
     deq: Implicit, inputs: Tensor, steps: int = 500, starts: int = 2, spread: float = 1.0, dims: int = 8,
-    delays: int = 4, seed: int = 0, progress: Progress | None = None,
+    delays: int = 4, seed: int = 0, progress: Progress | None = None, cell: str | None = None,
 ) -> Observation:  # fmt: skip
     """Run the hidden iteration of `deq` (a DEQ, a TransformerDEQ or a cell f(z, x)) and judge it, input by input.
 
     steps   of the iteration;   starts: z_0, and others at random around it at `spread` times the state's size
     dims    principal directions kept of the increments;   delays: how many steps ahead the observables look
     progress  is told (inputs done, inputs in all)
+    cell    of a whole model, encoder, head and all: the name of the part that is iterated
     """
+    deq = deq if cell is None else InnerCell(in_module(deq), cell)
+    if not isinstance(deq, DEQ | TransformerDEQ | MonDEQ):
+        require_cell(deq)
     if steps < 8 or starts < 1 or dims < 1 or delays < 0 or not spread >= 0:
         raise KoopsimError(
             f"steps={steps}, starts={starts}, dims={dims}, delays={delays}, spread={spread}: "

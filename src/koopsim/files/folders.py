@@ -196,7 +196,7 @@ def make_inside(folder: Path, name: str) -> Path:
     path = inside(folder, name)
     if not path.exists():
         path.mkdir()
-        (path / MARKER).write_text(json_text({"koopsim": 1, "kind": name}) + "\n")
+        (path / MARKER).write_text(json_text({"koopsim": 1, "kind": name}) + "\n", encoding="utf-8")
     return path
 
 

@@ -55,7 +55,7 @@ def page(sections: Sequence[Section], cards: Sequence[Card], summary: str) -> st
     """The whole file."""
     from markupsafe import Markup
 
-    style, script = (Markup((HERE / "assets" / name).read_text()) for name in ("page.css", "page.js"))
+    style, script = (Markup((HERE / "assets" / name).read_text(encoding="utf-8")) for name in ("page.css", "page.js"))
     template = _templates().get_template("page.html")
     return template.render(sections=sections, cards=cards, summary=summary, style=style, script=script)
 

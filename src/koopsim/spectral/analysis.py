@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from threadpoolctl import threadpool_limits
 
+from koopsim.files.masks import unmasked
+
 from .assembly import Evidence, assemble
 from .clusters import SchurForm, isolate, schur_form
 from .constant import discount
@@ -186,7 +188,7 @@ def _checked(A: Any) -> NDArray:
                 f"{' x '.join(f'{k:,}' for k in A.shape)}: give it P.T @ A @ P for a basis P of what is in question"
             )
         A = A.toarray()
-    A = np.asarray(A)
+    A = np.asarray(unmasked(A))
     if A.dtype.kind not in "fcbiu":
         try:
             A = A.astype(np.float64)

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
+from koopsim.files.masks import unmasked
+
 from . import continuous, horizon, resdmd
 from .delays import Delays
 from .dictionary import Identity, Monomials, as_dictionary
@@ -41,6 +43,18 @@ ENTRIES = 2**23  # numbers in a block of lifted samples: 64 MB
 def _fresh(dictionary: Any) -> Any:
     """An unfitted copy, as scikit-learn does; things it cannot clone are used as they are."""
     return clone(dictionary) if isinstance(dictionary, BaseEstimator) else dictionary
+
+
+def _require_samples(array: Array) -> None:
+    """What scikit-learn would say in a paragraph."""
+    if array.ndim == 1:
+        raise ValueError(f"states are (samples, dimensions), got shape {array.shape}. Reshape your data: z[:, None].")
+    wrong = ~np.isfinite(array) if array.dtype.kind in "fc" and array.ndim == 2 else np.zeros((1, 1), dtype=bool)
+    if wrong.any():
+        raise ValueError(
+            f"{int(wrong.sum())} of {array.size} values are NaN, infinity or masked, the first in row "
+            f"{int(wrong.any(axis=1).argmax())}: spectral.without_gaps(z) cuts a trajectory there"
+        )
 
 
 class EDMD(TransformerMixin, BaseEstimator):
@@ -162,7 +176,9 @@ class EDMD(TransformerMixin, BaseEstimator):
         """Finite float64 or complex128, as wide as what was fitted."""
         if self._plainly_good(part, first, least):
             return part
+        part = unmasked(part)
         array: Any = np.asarray(part)
+        _require_samples(array)
         wanted: Any = np.float64
         if not np.iscomplexobj(array):
             return validate_data(self, part, reset=first, dtype=wanted, ensure_min_samples=least)  # type: ignore[return-value]

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koopsim.files.masks import unmasked
+
 if TYPE_CHECKING:
     from .dictionary import RandomFourier
     from .invariant_density import InvariantDensity
@@ -33,8 +35,10 @@ def median_distance(Z: Array, seed: int = 0, most: int = 1000) -> float:
 
 def mean_embedding(states: Any, features: RandomFourier, burn: int = 0) -> Array:
     """(features,): the average of psi over the states of a run (m, d) or several, each without its first `burn`."""
-    runs = [np.asarray(z, dtype=np.float64) for z in (states if isinstance(states, list) else [states])]
+    runs = [np.asarray(unmasked(z), dtype=np.float64) for z in (states if isinstance(states, list) else [states])]
     runs = [z[:, None] if z.ndim == 1 else z for z in runs]
+    if not all(np.isfinite(z).all() for z in runs):
+        raise ValueError("the states contain NaN, infinity or masked values; cut the runs before that")
     if any(len(z) <= burn for z in runs):
         raise ValueError(f"a run of {min(len(z) for z in runs)} states has none left after burn={burn}")
     psi = features if hasattr(features, "frequencies_") else features.fit(runs[0])

@@ -22,6 +22,8 @@ from scipy.optimize import least_squares
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from koopsim.files.masks import unmasked
+
 from .delays import windows
 from .sampling import regular
 
@@ -82,12 +84,12 @@ class OptimisedDMD(BaseEstimator):
         return self
 
     def _checked(self, X: Any, times: Any) -> tuple[Array, Array]:
-        Z = np.asarray(X)
+        Z = np.asarray(unmasked(X))
         Z = Z[:, None] if Z.ndim == 1 else Z
         if Z.ndim != 2 or Z.dtype.kind not in "fciub":
             raise ValueError(f"a trajectory is an (m, d) array of numbers; got shape {Z.shape} of {Z.dtype}")
         Z = Z.astype(np.complex128 if Z.dtype.kind == "c" else np.float64)
-        t = np.arange(Z.shape[0], dtype=np.float64) if times is None else np.asarray(times, dtype=np.float64)
+        t = np.arange(Z.shape[0], dtype=np.float64) if times is None else np.asarray(unmasked(times), dtype=np.float64)
         if t.shape != (Z.shape[0],):
             raise ValueError(f"{Z.shape[0]} samples need as many times; got shape {t.shape}")
         if self.n_modes < 1 or self.bags < 0 or not 0 < self.share <= 1:

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
+from koopsim.files.masks import unmasked
+
 Array = NDArray[Any]
 EVEN = 0.02  # share of dt that a clock may be off and its samples still count as even
 GAP = 4.0  # steps without a sample that a spline is not drawn across
@@ -32,7 +34,7 @@ class Regular:
 
 def without_gaps(values: Any) -> list[Array]:
     """The stretches of rows that are all finite; those of a single row are left out."""
-    z = np.asarray(values)
+    z = np.asarray(unmasked(values))
     whole = np.isfinite(z).all(axis=1)
     edges = np.flatnonzero(np.diff(np.r_[False, whole, False].astype(int)))
     found = [z[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a > 1]
@@ -43,7 +45,7 @@ def without_gaps(values: Any) -> list[Array]:
 
 def regular(times: Any, values: Any, dt: float | None = None) -> Regular:
     """Even pieces from rows at `times`. Rows with a missing value count as not sampled; dt None: the median step."""
-    t, z = np.asarray(times, dtype=np.float64), np.asarray(values)
+    t, z = np.asarray(unmasked(times), dtype=np.float64), np.asarray(unmasked(values))
     if t.shape != (z.shape[0],):
         raise ValueError(f"{z.shape[0]} samples need as many times; got shape {t.shape}")
     whole = np.isfinite(z).all(axis=1) & np.isfinite(t)

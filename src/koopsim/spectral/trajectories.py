@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from koopsim.files.masks import unmasked
+
 from .delays import windows
 
 Array = NDArray[Any]  # float64 or complex128
@@ -33,7 +35,7 @@ def layout(X: Any, y: Any = None) -> tuple[str, list[Any]]:
             raise ValueError("the list of trajectories is empty")
         return "many", X
     if y is not None:
-        target = np.asarray(y)
+        target = np.asarray(unmasked(y))
         if target.ndim == 2 and target.shape == np.asarray(X).shape:
             return "pairs", [X, target]
         if target.ndim == 2 and target.shape[0] != np.asarray(X).shape[0]:
@@ -55,13 +57,13 @@ def held_inputs(inputs: Any, kind: str, parts: list[Array]) -> list[Array | None
 
 
 def _rows(u: Any, z: Array, number: int) -> Array:
-    u = np.asarray(u, dtype=np.float64)
+    u = np.asarray(unmasked(u), dtype=np.float64)
     if u.ndim <= 1:  # one input for the whole trajectory
         u = np.broadcast_to(np.atleast_1d(u), (z.shape[0], np.size(u)))
     if u.ndim != 2 or u.shape[0] != z.shape[0]:
         raise ValueError(f"inputs of trajectory {number} have shape {u.shape}; give one vector, or {z.shape[0]} rows")
     if not np.all(np.isfinite(u)):
-        raise ValueError(f"inputs of trajectory {number} contain NaN or infinity")
+        raise ValueError(f"inputs of trajectory {number} contain NaN, infinity or masked values")
     return u
 
 
@@ -74,7 +76,7 @@ def controls(control: Any, kind: str, parts: list[Array]) -> list[Array | None]:
         raise ValueError(f"{len(parts)} trajectories need {len(parts)} controls; got {len(control)}")
     found: list[Array | None] = []
     for i, (u, z) in enumerate(zip(control if many else [control] * len(parts), parts, strict=True)):
-        u = np.asarray(u)
+        u = np.asarray(unmasked(u))
         u = (u[:, None] if u.ndim == 1 else u).astype(np.result_type(u, np.float64), copy=False)
         steps = z.shape[0] - (kind != "pairs")
         if u.ndim != 2 or u.shape[0] not in (steps, z.shape[0]):
@@ -82,7 +84,7 @@ def controls(control: Any, kind: str, parts: list[Array]) -> list[Array | None]:
                 f"control {i} has shape {u.shape}; {z.shape[0]} samples need {steps} rows of control, one a step"
             )
         if not np.all(np.isfinite(u)):
-            raise ValueError(f"control {i} contains NaN or infinity")
+            raise ValueError(f"control {i} contains NaN, infinity or masked values")
         found.append(u[:steps])
     return found
 

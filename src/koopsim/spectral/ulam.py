@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_matrix, csr_matrix
 
+from koopsim.files.masks import unmasked
+
 from .boxes import Boxes
 from .markov import Sparse, scaled_rows
 from .trajectories import layout
@@ -44,14 +46,14 @@ def pairs_of(trajectories: Any) -> tuple[Array, Array]:
     kind, parts = layout(trajectories)
     arrays = []
     for part in parts:
-        z = np.asarray(part)
+        z = np.asarray(unmasked(part))
         if np.iscomplexobj(z):
             raise ValueError("densities are of real states; stack real and imaginary parts side by side")
         z = z.astype(np.float64)[:, None] if z.ndim == 1 else z.astype(np.float64)
         if z.ndim != 2 or z.shape[1] < 1:
             raise ValueError(f"a trajectory is (steps, dims); got shape {z.shape}")
         if not np.all(np.isfinite(z)):
-            raise ValueError("the states contain NaN or infinity; cut the trajectories before that")
+            raise ValueError("the states contain NaN, infinity or masked values; cut the trajectories before that")
         arrays.append(z)
     if len({z.shape[1] for z in arrays}) > 1:
         raise ValueError(f"the trajectories have different dimensions: {sorted({z.shape[1] for z in arrays})}")

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Tenso
 
 from koopsim.config import Recipe, Run, TaskConfig
 from koopsim.errors import KoopsimError
+from koopsim.files.masks import require_unmasked
 from koopsim.kinds import TaskKind, register
 from koopsim.tasks.base import Answers, Figures, ModelAnswers, Split, Task
 from koopsim.tasks.rows import Rows, Stream, collated
@@ -92,6 +93,7 @@ def rows_of(
 
 def _tensor(part: Any, what: str, device: torch.device | str) -> Tensor:
     if isinstance(part, np.ndarray):
+        require_unmasked(part, f"The {what} data")
         part = torch.from_numpy(np.ascontiguousarray(part))
     if not isinstance(part, Tensor):
         raise KoopsimError(f"The {what} data has a {type(part).__name__} in it; expected tensors or NumPy arrays.")

@@ -34,7 +34,7 @@ PREFIX = "zoo:"
 @functools.cache
 def cards() -> dict[str, dict[str, Any]]:
     """Every model's card, by name."""
-    return json.loads((FOLDER / "cards.json").read_text())
+    return json.loads((FOLDER / "cards.json").read_text(encoding="utf-8"))
 
 
 def card(name: str) -> dict[str, Any]:
