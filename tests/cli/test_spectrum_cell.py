@@ -88,7 +88,7 @@ def test_a_function_and_a_class_of_ones_own(own, capsys):
         (["--cell", "own_cells:nothing"], "has no 'nothing'"),
         (["--cell", "own_cells:number"], "not something to call"),
         (["--cell", "own_cells:Sized"], "without arguments"),
-        (["--cell", "own_cells:broken"], "failed on inputs of shape"),
+        (["--cell", "own_cells:broken"], "fails at z_0 = 0 of the inputs' shape"),
         (["--cell", "own_cells:turning", "--inputs", "0"], "at least 1"),
         (["--cell", "own_cells:turning", "--x", "missing.npy"], "missing.npy"),
     ],

@@ -59,7 +59,7 @@ def _zeros(f: Map, x: Tensor) -> Tensor:
     except (RuntimeError, IndexError, TypeError, AttributeError) as error:
         raise KoopsimError(
             f"The cell fails at z_0 = 0 of the inputs' shape {tuple(x.shape)}: {' '.join(str(error).split())[:160]}. "
-            "Give it a method initial(x) that returns z_0."
+            "Give it the inputs it expects, and a method initial(x) if z_0 is not zeros like x."
         ) from error
     if not fits:
         raise KoopsimError(f"The cell takes a state of shape {tuple(z.shape)} to another; give it an initial(x).")
