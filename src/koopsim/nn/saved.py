@@ -1,6 +1,6 @@
 """A model as one file, with all that is needed to use it, and the base class whose models write it.
 
-    file.safetensors     weights and buffers;  header "koopsim.model": configuration, name, what it takes (ImageInputs)
+    file.safetensors     weights and buffers;  header "koopsim.model": configuration, name, what it takes (datasets/inputs.py)
 
     model.save("flowers.safetensors")        koopsim.load("flowers.safetensors").predict("a.png")
 
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.config import ModelConfig, from_dict, to_dict
-from koopsim.datasets.inputs import ImageInputs
+from koopsim.datasets.inputs import Inputs, inputs_from_dict
 from koopsim.errors import KoopsimError
 from koopsim.files.tensors import read_tensors, require_match, write_tensors
 from koopsim.kinds import model_kind
@@ -35,7 +35,7 @@ class Model(nn.Module):
     """
 
     config: ModelConfig | None = None
-    takes: ImageInputs | None = None
+    takes: Inputs | None = None
 
     def save(self, path: Path | str, name: str = "") -> Path:
         """Write the model to `path`, whole or not at all; `koopsim.load(path)` reads it."""
@@ -47,7 +47,7 @@ class Model(nn.Module):
 
 
 def save_model(
-    path: Path | str, model: nn.Module, config: ModelConfig | None, takes: ImageInputs | None = None, name: str = ""
+    path: Path | str, model: nn.Module, config: ModelConfig | None, takes: Inputs | None = None, name: str = ""
 ) -> Path:
     """Write a model and what it is; anyone's module will do whose configuration is registered."""
     path = Path(path)
@@ -73,7 +73,7 @@ class Saved:
 
     name: str  # that was given to `save`, or else the file's
     config: ModelConfig
-    takes: ImageInputs | None
+    takes: Inputs | None
     tensors: dict[str, Tensor]
 
 
@@ -88,7 +88,7 @@ def read_saved(path: Path | str) -> Saved:
     if not isinstance(about, dict) or "model" not in about:
         raise KoopsimError(f"{path} holds no model of koopsim; model.save(path) writes one.")
     config = from_dict(ModelConfig, about["model"], f"{path}: model")
-    takes = about.get("takes") and ImageInputs.from_dict(about["takes"], f"{path}: takes")
+    takes = about.get("takes") and inputs_from_dict(about["takes"], f"{path}: takes")
     return Saved(str(about.get("name") or path.stem), config, takes, tensors)
 
 
@@ -102,7 +102,7 @@ def load_saved(path: Path | str, device: torch.device | str = "cpu") -> nn.Modul
     return known(model, saved.config, saved.takes).to(device).eval()
 
 
-def known(model: nn.Module, config: ModelConfig, takes: ImageInputs | None = None) -> nn.Module:
+def known(model: nn.Module, config: ModelConfig, takes: Inputs | None = None) -> nn.Module:
     """The model with what it was built from and what it takes written on it."""
     for name, value in (("config", config), ("takes", takes)):
         setattr(model, name, value)

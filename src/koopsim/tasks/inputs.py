@@ -3,12 +3,16 @@
 from pathlib import Path
 
 from koopsim.datasets.inputs import ImageInputs, write_inputs
+from koopsim.datasets.table_inputs import TableInputs
 from koopsim.tasks.base import Task
 from koopsim.tasks.classification import Classification
+from koopsim.tasks.table import TableTask
 
 
-def inputs_of(task: Task) -> ImageInputs | None:
-    """How pictures become the inputs of a classifier of this task; None of tasks without pictures to name."""
+def inputs_of(task: Task) -> ImageInputs | TableInputs | None:
+    """How pictures or rows become the inputs of a model of this task; None of tasks that have neither."""
+    if isinstance(task, TableTask):
+        return task.takes
     if not isinstance(task, Classification):
         return None
     scale, shift = (tuple(t.double().flatten().tolist()) for t in (task.scale, task.shift))

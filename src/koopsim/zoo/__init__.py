@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from koopsim.config import ModelConfig, Run, from_dict
-from koopsim.datasets.inputs import ImageInputs, read_inputs
+from koopsim.datasets.inputs import Inputs, inputs_from_dict, read_inputs
 from koopsim.engine.checkpoint import models_of, read_run
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.learning import load_into
@@ -81,7 +81,7 @@ def config_of(what: Path | str) -> tuple[str, ModelConfig]:
     return name, run.model
 
 
-def _about(folder: Path) -> tuple[ModelConfig, ImageInputs | None]:
+def _about(folder: Path) -> tuple[ModelConfig, Inputs | None]:
     """(configuration, what it takes) of a run directory. A run that did not write it down yet learnt from data which
     a model of the zoo may have learnt from too.
     """
@@ -92,10 +92,10 @@ def _about(folder: Path) -> tuple[ModelConfig, ImageInputs | None]:
     return run.model, inputs or (inputs_of_card(same[0]) if same else None)
 
 
-def inputs_of_card(name: str) -> ImageInputs | None:
+def inputs_of_card(name: str) -> Inputs | None:
     """How pictures become what the model takes; None of one that takes no pictures."""
     said = card(name).get("takes")
-    return said and ImageInputs.from_dict(said, f"card of {name}")
+    return said and inputs_from_dict(said, f"card of {name}")
 
 
 def weights_of(name: str) -> Path:
