@@ -1,6 +1,6 @@
 """A model as one file, with all that is needed to use it, and the base class whose models write it.
 
-    file.safetensors     weights and buffers;  header "koopsim.model": configuration, name, what it takes (datasets/inputs.py)
+    file.safetensors     weights and buffers;  header "koopsim.model": configuration, name, what it takes (inputs.py)
 
     model.save("flowers.safetensors")        koopsim.load("flowers.safetensors").predict("a.png")
 
