@@ -18,7 +18,8 @@ from koopsim.tasks.table import TableConfig, TableTask, batch_for, row_figures
 def csv(path, n=60, text=None) -> str:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, n))
-    rows = [f"{a[i]},{'ABC'[i // 3 % 3]},{i % 6},{['train', 'valid', 'test'][i % 3]},{2 * a[i] + b[i]}" for i in range(n)]
+    parts = ("train", "valid", "test")
+    rows = [f"{a[i]},{'ABC'[i // 3 % 3]},{i % 6},{parts[i % 3]},{2 * a[i] + b[i]}" for i in range(n)]
     path.write_text(text or "a,town,patient,part,y\n" + "\n".join(rows) + "\n")
     return str(path)
 
