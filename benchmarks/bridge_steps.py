@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from koopsim.bridge import DistillWarning, closed_form, compare, distill
+from koopsim.bridge import DistillWarning, Student, closed_form, compare, distill
 from koopsim.bridge.distill import equilibria
 from koopsim.bridge.step_counts import count_steps
 from koopsim.implicit import DEQ, MonDEQ
@@ -46,7 +46,7 @@ class TwoLayerCell(nn.Module):
 
 
 def digits(connected: bool, epochs: int):
-    """(model, inputs, held-out inputs, options of distill): trained on 1,400 digits."""
+    """(model, inputs, held-out inputs, what its student is made of): trained on 1,400 digits."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -57,11 +57,11 @@ def digits(connected: bool, epochs: int):
     if connected:
         x = x[:, None]
         model, readout = MonDEQ((1, 8, 8), tiers=(87,), connected=True), nn.Identity()
-        options = {"lift": nn.Sequential(nn.Flatten(), MLP(64, 128, 64))}
+        student = Student(nn.Sequential(nn.Flatten(), MLP(64, 128, 64)))
     else:
         x, readout = x.flatten(1), nn.Linear(32, 10)
         model = DEQ(TwoLayerCell(64, 32, 64), tol=1e-4, max_steps=60)
-        options = {"readout": readout}
+        student = Student(readout=readout)
     adam = torch.optim.Adam([*model.parameters(), *readout.parameters()], lr=2e-3)
     for _ in range(epochs):
         if connected:
@@ -73,12 +73,12 @@ def digits(connected: bool, epochs: int):
             loss.backward()
             adam.step()
     model.tol = 1e-4
-    return model.eval(), x[:1400], x[1400:], options
+    return model.eval(), x[:1400], x[1400:], student
 
 
 def of_run(run: Path):
     model, task = load_run(run).eval(), build_task(RunDirectory(run).read_config()[1].task)
-    return model, task.split("train")[0], task.split("test")[0], {}
+    return model, task.split("train")[0], task.split("test")[0], Student()
 
 
 def main() -> None:
@@ -90,10 +90,10 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore", DistillWarning)  # it is in the report
     here = options.which in ("digits", "mondeq")
-    model, x, x_test, settings = digits(options.which == "mondeq", options.epochs) if here else of_run(options.which)
+    model, x, x_test, student = digits(options.which == "mondeq", options.epochs) if here else of_run(options.which)
     x, x_test = x[: options.inputs], x_test[: max(20, options.inputs // 10)]
     began = time.perf_counter()
-    sim, report = distill(model, x, **settings)
+    sim, report = distill(model, x, student)
     distilled = {**dataclasses.asdict(report), "seconds": time.perf_counter() - began}
     print(report, flush=True)
     z, good = equilibria(model, x[:64])

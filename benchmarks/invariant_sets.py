@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from koopsim.bridge import DistillWarning, closed_measure, compare_measures, distill, plot_distilled
+from koopsim.bridge import DistillWarning, Lessons, closed_measure, compare_measures, distill, plot_distilled
 from koopsim.bridge.cells import Bistable, Chaos, Flip, LimitCycle, example_inputs
 from koopsim.implicit import DEQ
 from koopsim.runs import environment, write_json
@@ -46,7 +46,7 @@ def logistic(start: float, images: Path | None, points: int = 100_000) -> dict:
 def cell(kind: type, images: Path, epochs: int) -> dict:
     deq, x, new = DEQ(kind(), max_steps=100), example_inputs(1000, 1), example_inputs(200, 2)
     began = time.perf_counter()
-    sim, report = distill(deq, x, epochs=epochs, seed=0)
+    sim, report = distill(deq, x, lessons=Lessons(epochs=epochs))
     row = {"cell": kind.__name__, "distill_seconds": time.perf_counter() - began, **dataclasses.asdict(report)}
     closed = None
     if report.target == "invariant-set":

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from koopsim.config import Run
-from koopsim.engine.slots import Stacked
+from koopsim.engine.stacked import Stacked
 from koopsim.implicit.base import SolverModel
 from koopsim.kinds import model_kind
 from koopsim.models import build

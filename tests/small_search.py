@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from koopsim.engine.slots import Stacked
+from koopsim.engine.part import Way
+from koopsim.engine.stacked import Stacked
 from koopsim.presets import run_of
 from koopsim.searching.directory import Search
 from koopsim.searching.space import base_of
@@ -38,7 +39,7 @@ def tiny_search(name="copy/sim-two", trials=8, batches=(8, 16), rates=(1e-3, 3e-
 
 def trained_alone(run, task, epochs, device=CPU):
     """(the trial by itself, its figures after each epoch)"""
-    alone = Stacked([run], task, device, run.recipe.epochs, capture=False)
+    alone = Stacked([run], task, device, run.recipe.epochs, Way(capture=False))
     lines = []
     for _ in range(epochs):
         epoch(alone)

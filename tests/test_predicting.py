@@ -14,7 +14,7 @@ from torch import nn
 
 import koopsim
 from koopsim import zoo
-from koopsim.bridge import distill
+from koopsim.bridge import Lessons, Student, distill
 from koopsim.cli import main
 from koopsim.config import DEQConfig, FourierConfig, MLPConfig, SIMConfig, VGGConfig
 from koopsim.datasets.inputs import ImageInputs, picture_files, read_inputs
@@ -243,7 +243,7 @@ def test_a_distilled_sim_is_saved(tmp_path):
     torch.manual_seed(0)
     deq = koopsim.build(DEQConfig(heads=2, head_dim=4, model_dim=8, inner_dim=8))
     x = torch.randint(0, 10, (12, 9))
-    sim, _ = distill(deq, x, epochs=1, batch_size=4, lift_dim=8)
+    sim, _ = distill(deq, x, Student(lift_dim=8), Lessons(epochs=1, batch_size=4))
     again = koopsim.load(sim.save(tmp_path / "sim.safetensors"))
     assert torch.equal(again(x), sim.eval()(x))
 

@@ -156,7 +156,7 @@ def test_a_row_of_as_many_numbers_of_another_model_is_refused_on_resume(tmp_path
     directory, _ = run_in(tmp_path / "r", run)
     directory.result_file.unlink()
     from koopsim.engine.checkpoint import read_run, refuse_other_layout
-    from koopsim.engine.slots import Stacked
+    from koopsim.engine.stacked import Stacked
     from koopsim.tasks import build_task
 
     *_, layout = read_run(directory.checkpoint_file, run)

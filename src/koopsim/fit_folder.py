@@ -83,7 +83,8 @@ def fit_files(
         for path, picture, folder, own in zip(paths, pictures, into, fitted, strict=True):
             for name in FILES:
                 (folder / name).unlink(missing_ok=True)
-            results.append(_written(path, picture.pixels, folder, own, settings, session, kept))
+            about = {"picture": str(path), "settings": asdict(settings)}
+            results.append(_written(picture.pixels, folder, own, session, about, kept))
         return results
 
 
@@ -112,8 +113,9 @@ def stacks(paths: Sequence[Path], device: torch.device, settings: FitSettings) -
 
 
 def _written(
-    path: Path, pixels: Any, folder: Path, fitted: Fitted, settings: FitSettings, session: Session, kept: Keeping
+    pixels: Any, folder: Path, fitted: Fitted, session: Session, about: dict[str, Any], kept: Keeping
 ) -> dict[str, Any]:
+    """The files of a fit, and its result, which says what it is `about` too."""
     file = folder / (CODED if kept.coded else NETWORK)
     if kept.coded:
         size = save_coded(file, cast(SIM, fitted.model), fitted.config, fitted.info, kept.budget)
@@ -133,14 +135,14 @@ def _written(
     measured = asdict(codecs) | {"jpeg_at_equal_bytes": equal}
     measured["jpeg_psnr"] = None if codecs.jpeg_psnr is None else _figure(codecs.jpeg_psnr)
     result = {
-        "picture": str(path), **asdict(info), "psnr": _figure(reached), "exact": math.isinf(reached),
+        **about, **asdict(info), "psnr": _figure(reached), "exact": math.isinf(reached),
         "parameters": count_parameters(fitted.model), "budget": kept.budget,
         "network_bytes": size, "network_bits_per_pixel": 8 * size / area,
         "weights": kept.weights if kept.budget is None else "coded",
         "png_bits_per_pixel": 8 * codecs.png_bytes / area,
         "jpeg_bits_per_pixel": None if codecs.jpeg_bytes is None else 8 * codecs.jpeg_bytes / area,
         **measured, "steps": fitted.steps, "seconds": fitted.seconds, "batch": fitted.batch,
-        "model": to_dict(fitted.config), "settings": asdict(settings), "device": str(session.device),
+        "model": to_dict(fitted.config), "device": str(session.device),
         "curve": [{key: _figure(value) for key, value in line.items()} for line in fitted.curve],
         "files": [name for name in FILES if name == "result.json" or (folder / name).exists()],
         "environment": environment(),

@@ -10,7 +10,9 @@ module of your own the trained weights are put into it.
 from __future__ import annotations
 
 import copy
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +65,9 @@ def train(
         on = "train" if "valid" in task.parts else "train+valid"
         run = Run(own_config(what), task.config, learning.recipe, learning.seed, on)
         folder = Path(out or Path("runs") / name)
-        how = Session(place, learning.capture, learning.compile)
-        result = _trained(run, folder, name, how, task, overwrite, progress)
+        session = Session(place, learning.capture, learning.compile)
+        with _heard(session, name, learning.recipe.epochs, progress) as session:
+            result = _trained(run, folder, name, session, task, overwrite)
         trained = load_run(folder, make=task.model)
         what.load_state_dict(trained.state_dict())
         return result
@@ -72,21 +75,26 @@ def train(
         raise KoopsimError("Data is given with a module: koopsim.train(model, data). A preset has its own.")
     name, run = (what, run_of(what, scale)) if isinstance(what, str) else ("run", what)
     folder = Path(out or data or Path("runs") / name)
-    return _trained(run, folder, name, Session(pick_device(device)), None, overwrite, progress)
+    with _heard(Session(pick_device(device)), name, run.recipe.epochs, progress) as session:
+        return _trained(run, folder, name, session, None, overwrite)
+
+
+@contextmanager
+def _heard(session: Session, name: str, epochs: int, progress: bool | Listener) -> Iterator[Session]:
+    """The session with somebody who listens: a bar, and whoever was given."""
+    with Progress(name, epochs) if progress else nullcontext(unheard) as shown:
+        yield replace(session, listen=together(shown, progress) if callable(progress) else shown)
 
 
 def _trained(
-    run: Run, folder: Path, name: str, how: Session, task: Task | None, overwrite: bool, progress: bool | Listener
+    run: Run, folder: Path, name: str, session: Session, task: Task | None, overwrite: bool
 ) -> dict[str, Any]:
     """Start it, or go on with it."""
-    with Progress(name, run.recipe.epochs) if progress else nullcontext(unheard) as shown:
-        listen = together(shown, progress) if callable(progress) else shown
-        session = Session(how.device, how.capture, how.compile, listen)
-        if RunDirectory(folder).config_file.exists() and not overwrite:
-            if RunDirectory(folder).read_config()[1] != run:
-                raise KoopsimError(f"{folder} holds another run; give another folder, or overwrite=True.")
-            return resume_run(folder, session, task)
-        return start_run(run, folder, name, session, overwrite, task)
+    if RunDirectory(folder).config_file.exists() and not overwrite:
+        if RunDirectory(folder).read_config()[1] != run:
+            raise KoopsimError(f"{folder} holds another run; give another folder, or overwrite=True.")
+        return resume_run(folder, session, task)
+    return start_run(run, folder, name, session, overwrite, task)
 
 
 def load_into(folder: Path | str, model: nn.Module, device: torch.device | str = "cpu") -> nn.Module:

@@ -31,7 +31,8 @@ from koopsim.engine.checkpoint import (
 )
 from koopsim.engine.drive import Course, Steps, drive
 from koopsim.engine.memory import cut, fitting_groups
-from koopsim.engine.slots import Stacked
+from koopsim.engine.part import Way
+from koopsim.engine.stacked import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.kinds import task_kind
@@ -141,7 +142,8 @@ class Training(Course):
         """The next group, from where it was interrupted."""
         began, group = time.perf_counter(), self.groups[len(self.done)]
         session, epochs = self.session, self.run.recipe.epochs
-        slots = Stacked([self.run], self.task, self.device, epochs, session.capture, session.compile, group)
+        way = Way(capture=session.capture, compile=session.compile)
+        slots = Stacked([self.run], self.task, self.device, epochs, way, group)
         if self.waiting:
             refuse_other_layout(self.layout, slots.part.members, self.directory.checkpoint_file)
             if self.position > slots.epoch_steps:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from cells import Affine, inputs
 
-from koopsim.bridge import DistillWarning, WarmStart, closed_form, compare, distill, examine
+from koopsim.bridge import DistillWarning, Lessons, Student, WarmStart, closed_form, compare, distill, examine
 from koopsim.config import CopyMemoryConfig, MLPConfig, SIMConfig
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning
@@ -19,7 +19,7 @@ from koopsim.tasks import build_task
 def taught():
     """A tanh DEQ of 16 states and its SIM."""
     deq = DEQ(Affine(16, 3, 0.9, torch.tanh), tol=1e-8, max_steps=100)
-    sim, report = distill(deq, inputs(1200, 3), epochs=40)
+    sim, report = distill(deq, inputs(1200, 3), lessons=Lessons(epochs=40))
     return deq, sim, report
 
 
@@ -112,7 +112,7 @@ def test_distilling_a_transformer_keeps_shapes_and_readout():
         model.deq.cell.outer.gain.mul_(0.3)
     task = build_task(CopyMemoryConfig(horizon=2, train=300, valid=1, test=20))
     x, _ = task.split("train")
-    sim, report = distill(model, x, epochs=20, task=task)
+    sim, report = distill(model, x, lessons=Lessons(epochs=20), task=task)
     assert report.heldout_centred < 0.8
     assert report.heldout_error < 0.35
     assert report.task_deq is not None
@@ -146,7 +146,8 @@ def test_a_readout_and_a_lift_of_ones_own():
     readout = torch.nn.Linear(4, 2).double()
     deq = DEQ(Affine(4, 3, 0.5), tol=1e-8, max_steps=100)
     x = inputs(60, 3)
-    sim, _ = distill(deq, x, lift=MLP(3, 16, 10), lift_dim=10, rank=7, projector=True, epochs=3, readout=readout)
+    student = Student(MLP(3, 16, 10), lift_dim=10, rank=7, projector=True, readout=readout)
+    sim, _ = distill(deq, x, student, Lessons(epochs=3))
     assert sim.limit.rank == 7
     assert torch.equal(sim.h.weight, readout.weight)
     assert float(examine(sim).defect) < 1e-10
@@ -155,7 +156,7 @@ def test_a_readout_and_a_lift_of_ones_own():
 def test_distill_refuses():
     deq = DEQ(Affine(4, 3))
     with pytest.raises(KoopsimError, match="at least 1"):
-        distill(deq, inputs(3, 3), heldout=0.01)
+        distill(deq, inputs(3, 3), lessons=Lessons(heldout=0.01))
     with pytest.raises(KoopsimError, match="name the lift"):
         distill(deq_of_images(), torch.rand(20, 2, 3, 3))
     unsettled = DEQ(lambda z, x: z + x, max_steps=3)
@@ -173,7 +174,7 @@ def test_inputs_that_do_not_converge_are_left_out_and_counted():
 
     x = inputs(200, 2)
     with pytest.warns(DistillWarning, match="15 of 200 inputs were left out.*divergent on 15"):
-        _, report = distill(DEQ(cell), x, epochs=2)
+        _, report = distill(DEQ(cell), x, lessons=Lessons(epochs=2))
     assert report.unconverged == int((x[:, 0] > 1.5).sum()) > 0
     assert report.inputs + report.heldout == 200 - report.unconverged
 

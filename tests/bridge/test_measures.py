@@ -5,7 +5,7 @@ import pytest
 import torch
 from cells import inputs
 
-from koopsim.bridge import DistillWarning, closed_measure, compare_measures, distill, embed, embedding
+from koopsim.bridge import DistillWarning, Lessons, Student, closed_measure, compare_measures, distill, embed, embedding
 from koopsim.bridge.cells import Bistable, Chaos, Flip, LimitCycle, example_inputs
 from koopsim.bridge.measures import bump, long_run, reader
 from koopsim.errors import KoopsimError
@@ -18,7 +18,7 @@ from koopsim.nn.fourier import RandomFourierFeatures
 def flipping():
     torch.manual_seed(0)
     with pytest.warns(DistillWarning, match="keeps moving on 300 of 300"):
-        return distill(DEQ(Flip(), max_steps=100), example_inputs(300), epochs=50, features=128)
+        return distill(DEQ(Flip(), max_steps=100), example_inputs(300), Student(features=128), Lessons(epochs=50))
 
 
 def test_a_flip_is_learnt_as_the_two_points_it_is(flipping):
@@ -84,7 +84,7 @@ def test_closed_form_refuses():
 def test_bistable_takes_the_branch_that_is_reached():
     cell, x = Bistable(), example_inputs(300)
     with pytest.warns(DistillWarning) as said:
-        sim, report = distill(DEQ(cell, max_steps=100), x, epochs=40)
+        sim, report = distill(DEQ(cell, max_steps=100), x, lessons=Lessons(epochs=40))
     assert any("repels" in str(w.message) and "z_0's branch" in str(w.message) for w in said)
     assert report.target == "equilibrium"
     assert report.replaced > 200
@@ -97,7 +97,8 @@ def test_bistable_takes_the_branch_that_is_reached():
 
 def test_a_repelling_equilibrium_is_learnt_only_when_asked_and_said():
     with pytest.warns(DistillWarning, match="repels on 60 of 60.*as target= asks"):
-        _, report = distill(DEQ(Flip(), max_steps=100), example_inputs(60), epochs=2, target="equilibrium")
+        deq, lessons = DEQ(Flip(), max_steps=100), Lessons(epochs=2)
+        _, report = distill(deq, example_inputs(60), lessons=lessons, target="equilibrium")
     assert report.target == "equilibrium"
     assert report.repelling == 60
     with pytest.raises(KoopsimError, match="expected 'equilibrium'"):

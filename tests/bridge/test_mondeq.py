@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from koopsim.bridge import DistillReport, WarmStart, compare, distill, linearise, observe
+from koopsim.bridge import DistillReport, Lessons, Student, WarmStart, compare, distill, linearise, observe
 from koopsim.implicit import MonDEQ, Splitting
 from koopsim.implicit.monotone import SPLITTINGS
 from koopsim.nn import MLP, SIM
@@ -38,7 +38,8 @@ def taught(request) -> tuple[MonDEQ, SIM, DistillReport]:
     """A monDEQ and its SIM."""
     model = mondeq(request.param, tol=1e-8)
     lift = nn.Sequential(nn.Flatten(), MLP(64, 64, 32))
-    sim, report = distill(model, images(500), lift=lift, lift_dim=32, epochs=30, readout=readout_of(model))
+    student = Student(lift, lift_dim=32, readout=readout_of(model))
+    sim, report = distill(model, images(500), student, Lessons(epochs=30))
     return model, sim, report
 
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from koopsim.config import CopyMemoryConfig, TCNConfig
-from koopsim.engine.slots import Stacked, untrained
+from koopsim.engine.part import Way
+from koopsim.engine.stacked import Stacked, untrained
 from koopsim.presets import run_of
 from koopsim.tasks import build_task
 
@@ -14,7 +15,7 @@ CPU = torch.device("cpu")
 
 def one(run, device=CPU, capture=None):
     """A run of P = 1 at the beginning of its first epoch."""
-    slots = Stacked([run], build_task(run.task, device), device, run.recipe.epochs, capture)
+    slots = Stacked([run], build_task(run.task, device), device, run.recipe.epochs, Way(capture=capture))
     slots.begin_epoch()
     return slots
 

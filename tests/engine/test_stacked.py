@@ -6,7 +6,10 @@ import pytest
 import torch
 from small_search import CPU, epoch, tiny_run, trained_alone
 
-from koopsim.engine.slots import Beside, Diverged, Stacked
+from koopsim.engine.beside import Beside
+from koopsim.engine.part import Way
+from koopsim.engine.slots import Diverged
+from koopsim.engine.stacked import Stacked
 from koopsim.searching.space import with_values
 from koopsim.searching.stacking import stack_key, stackable
 from koopsim.tasks import build_task
@@ -196,7 +199,7 @@ def test_side_by_side_everybody_gets_a_few_steps_at_a_time(monkeypatch):
 @pytest.mark.parametrize(("capture", "expected"), [(False, [True, True]), (True, [False, True])])
 def test_ranks_close_when_that_pays(capture, expected):
     runs, task = runs_of("copy/sim-single")
-    stack = Stacked(runs, task, CPU, epochs=3, capture=False)
+    stack = Stacked(runs, task, CPU, epochs=3, way=Way(capture=False))
     stack.part.capture = capture
     assert not stack.sparse
     found = []
@@ -244,7 +247,7 @@ def test_what_can_share_a_stack():
 def test_the_captured_stack_is_the_eager_one(name):
     cuda = torch.device("cuda")
     runs, task = runs_of(name, device=cuda)
-    eager, captured = (Stacked(runs, task, cuda, epochs=3, capture=capture) for capture in (False, True))
+    eager, captured = (Stacked(runs, task, cuda, epochs=3, way=Way(capture=capture)) for capture in (False, True))
     for stack in (eager, captured):
         epoch(stack)
         stack.stop(0)

@@ -19,7 +19,7 @@ from koopsim.report.collect import find
 from koopsim.searching.confirm import confirmed, confirmed_search, confirming, contenders
 from koopsim.searching.directory import Search, SearchDirectory, search_from_dict, search_to_dict
 from koopsim.searching.local import LocalSearch
-from koopsim.searching.outcome import conclude, final_run
+from koopsim.searching.outcome import Ended, conclude, final_run
 from koopsim.searching.results import read_trials, value_of
 from koopsim.searching.space import with_values
 from koopsim.searching.space_text import overridden, parameter_text, parse_parameter, space_from_arguments
@@ -139,7 +139,7 @@ def test_the_chosen_one_is_trained_again(tmp_path):
     trials = training(search, directory, False)
     first, other = contenders(search, trials)
     rows = confirmed(search, directory, trials, reporting([[2.0], [1.0]]))
-    result = conclude(search, directory, trials, Session(CPU), seconds=1.0, confirmed=rows)
+    result = conclude(search, directory, Ended(trials, 1.0, rows), Session(CPU))
     assert result["best"]["trial"] == other.index != first.index
     best = json.loads((directory.best_folder(0) / "result.json").read_text())
     assert best["run"]["recipe"]["learning_rate"] == other.run.recipe.learning_rate

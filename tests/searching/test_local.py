@@ -15,7 +15,7 @@ from small_search import CPU, tiny_search, trained_alone
 
 from koopsim.engine import drive
 from koopsim.engine.drive import Stopped
-from koopsim.engine.slots import Stacked
+from koopsim.engine.stacked import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.runs import write_atomically
 from koopsim.searching import directory as directory_module

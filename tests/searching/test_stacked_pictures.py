@@ -11,7 +11,9 @@ from small_search import CPU, epoch, tiny_run, tiny_search, trained_alone
 from koopsim.cli import main
 from koopsim.engine import memory
 from koopsim.engine.memory import fitting
-from koopsim.engine.slots import Diverged, Stacked
+from koopsim.engine.part import Way
+from koopsim.engine.slots import Diverged
+from koopsim.engine.stacked import Stacked
 from koopsim.report.collect import find
 from koopsim.searching import local
 from koopsim.searching.directory import SearchDirectory
@@ -123,7 +125,7 @@ def test_the_captured_stack_is_the_eager_one(name):
     task = build_task(runs[0].task, cuda)
     found = []
     for capture in (True, False):
-        stack = Stacked(runs[:2], task, cuda, epochs=3, capture=capture)
+        stack = Stacked(runs[:2], task, cuda, epochs=3, way=Way(capture=capture))
         stack.warm_up()
         epoch(stack)
         stack.stop(0)

@@ -18,7 +18,8 @@ from koopsim.config import (
     SIMConfig,
 )
 from koopsim.engine.drive import Stopped
-from koopsim.engine.slots import Stacked, untrained
+from koopsim.engine.part import Way
+from koopsim.engine.stacked import Stacked, untrained
 from koopsim.errors import KoopsimError
 from koopsim.pictures import PictureSet
 from koopsim.presets import run_of
@@ -117,7 +118,7 @@ def test_together_is_alone(name):
 def trained(task, name, precision="float32", capture=None, **recipe):
     """The members after all epochs of the recipe."""
     run = Run(MODELS[name], task.config, Recipe(learning_rate=1e-3, **recipe), train_on="train", precision=precision)
-    stack = Stacked([run], task, task.device, run.recipe.epochs, capture)
+    stack = Stacked([run], task, task.device, run.recipe.epochs, Way(capture=capture))
     for _ in range(run.recipe.epochs):
         stack.part.epoch()
     return stack.part.members
@@ -126,7 +127,7 @@ def trained(task, name, precision="float32", capture=None, **recipe):
 @pytest.fixture
 def short_on_cpu(monkeypatch):
     """A processor trains in float32 whatever is asked for; what a GPU computes can be computed there all the same."""
-    monkeypatch.setattr("koopsim.engine.slots.resolve_precision", lambda precision, device: precision)
+    monkeypatch.setattr("koopsim.engine.stacked.resolve_precision", lambda precision, device: precision)
 
 
 @pytest.mark.parametrize("name", MODELS)

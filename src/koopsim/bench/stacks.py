@@ -14,7 +14,8 @@ from koopsim.bench.setting import Setting, in_precision, model_of
 from koopsim.bench.timing import Maker, Timing, Work, measure
 from koopsim.bench.training import copy_stepping, steps_of
 from koopsim.config import CopyMemoryConfig, ImageRegressionConfig, Run, SIMConfig
-from koopsim.engine.slots import Stacked
+from koopsim.engine.part import Way
+from koopsim.engine.stacked import Stacked
 from koopsim.models import build
 from koopsim.nn.folded import folded
 from koopsim.pictures import PictureSet
@@ -51,7 +52,7 @@ def stack_maker(setting: Setting, trials: int) -> Maker:
         assert isinstance(run.task, CopyMemoryConfig)
         task, steps = CopyMemory(run.task, setting.device), steps_of(setting)
         runs = [replace(run, seed=seed) for seed in range(trials)]
-        stack = Stacked(runs, task, setting.device, epochs=1, capture=setting.capture)
+        stack = Stacked(runs, task, setting.device, epochs=1, way=Way(capture=setting.capture))
         return stepping(stack, steps)
 
     return make
@@ -83,7 +84,8 @@ def picture_maker(setting: Setting, count: int) -> Maker:
     def make() -> Work:
         run, steps = run_of(PICTURE), steps_of(setting)
         task = random_pictures(count, setting.sizes.picture_size, setting.device)
-        stack = Stacked([replace(run, precision=setting.precision)], task, setting.device, 1, setting.capture)
+        runs = [replace(run, precision=setting.precision)]
+        stack = Stacked(runs, task, setting.device, 1, Way(capture=setting.capture))
         return stepping(stack, steps)
 
     return make

@@ -12,6 +12,7 @@ from koopsim.bridge.measures import MeasureReport, embed, embedding
 from koopsim.bridge.observe import Observation, observe
 from koopsim.bridge.plots import plot_observation
 from koopsim.bridge.settling import Settling, settling
+from koopsim.bridge.student import Lessons, Student
 from koopsim.bridge.warm_start import WarmStart
 
 __all__ = [
@@ -21,11 +22,13 @@ __all__ = [
     "DistillWarning",
     "Health",
     "InnerCell",
+    "Lessons",
     "LimitSpectrum",
     "Linearisation",
     "MeasureReport",
     "Observation",
     "Settling",
+    "Student",
     "WarmStart",
     "closed_form",
     "closed_measure",

@@ -28,13 +28,14 @@ from koopsim.bridge.measures import (
     teach_measures,
 )
 from koopsim.bridge.settling import Settling, settling
-from koopsim.bridge.student import Lessons, Shape, student, teach
+from koopsim.bridge.student import Lessons, Student, teach, untaught
 from koopsim.errors import KoopsimError
 from koopsim.implicit import TransformerDEQ
 from koopsim.nn import SIM
 from koopsim.tasks import Task
 
 Target = Literal["equilibrium", "invariant-set"]
+USUAL_STUDENT, USUAL_LESSONS = Student(), Lessons()
 FEW = 0.05  # share of inputs that may keep moving and be left out of a SIM of equilibria
 
 
@@ -77,36 +78,27 @@ class DistillReport:
 def distill(
     deq: Implicit,
     inputs: Tensor,
-    lift: nn.Module | None = None,
-    lift_dim: int = 64,
-    rank: int | None = None,
-    projector: bool = False,
-    epochs: int = 60,
-    batch_size: int = 20,
-    learning_rate: float = 3e-3,
-    heldout: float = 0.2,
-    readout: nn.Linear | None = None,
-    task: Task | None = None,
-    seed: int = 0,
+    student: Student = USUAL_STUDENT,
+    lessons: Lessons = USUAL_LESSONS,
     target: Target | None = None,
-    features: int = 256,
+    task: Task | None = None,
 ) -> tuple[SIM, DistillReport]:
     """A SIM whose `state(x)` is close to where z <- f(z, x) goes, and how close.
 
-    lift      mu; by default a TCN on the embedding of a TransformerDEQ, an MLP on inputs that are vectors
-    heldout   the share of the inputs that is not fitted, the last ones
-    readout   how the DEQ reads its answer off the state, where `deq` is not a TransformerDEQ, which knows its own
-    task      its test split is evaluated with both models
+    student   what the SIM is made of: Student(lift_dim=32)
+    lessons   how it is taught, and which share of the inputs is held out: Lessons(epochs=30, heldout=0.1)
     target    "equilibrium" or "invariant-set"; None: what the iteration does on all but a twentieth of the inputs
-    features  of psi, where the target is an invariant set
+    task      its test split is evaluated with both models
     """
     check_inputs(inputs)
-    held = round(heldout * len(inputs))
-    if not 0 < heldout < 1 or held < 1 or held >= len(inputs):
-        raise KoopsimError(f"{len(inputs)} inputs with heldout={heldout} leave {held} to test on; need at least 1.")
+    held = round(lessons.heldout * len(inputs))
+    if not 0 < lessons.heldout < 1 or held < 1 or held >= len(inputs):
+        raise KoopsimError(
+            f"{len(inputs)} inputs with heldout={lessons.heldout} leave {held} to test on; need at least 1."
+        )
     if target not in (None, "equilibrium", "invariant-set"):
         raise KoopsimError(f"target={target!r}; expected 'equilibrium', 'invariant-set', or None to look first.")
-    seen = settling(deq, inputs, seed=seed)
+    seen = settling(deq, inputs, seed=lessons.seed)
     chosen, usable, points = targets_of(seen, target)
     fitted = int(usable[: len(inputs) - held].sum())
     x = inputs[usable.to(inputs.device)]
@@ -117,17 +109,15 @@ def distill(
     notes = _notes(seen, chosen, usable, target is not None)
     for note in notes:
         warnings.warn(note, DistillWarning, stacklevel=2)
-    shape = Shape(lift, lift_dim, rank, projector, readout, features)
-    lessons = Lessons(epochs, batch_size, learning_rate, seed)
-    torch.manual_seed(seed)
+    torch.manual_seed(lessons.seed)
     dtype = hidden_map(deq, inputs[:1])[1].dtype
     points = points[usable].to(dtype)
     if chosen == "equilibrium":
-        sim, z, measure = student(deq, x, points, shape).to(points), points, None
+        sim, z, measure = untaught(deq, x, points, student).to(points), points, None
         _teach_states(sim, x[:fitted], z[:fitted], lessons)
         size, spread = (_rms(t[fitted:]) for t in (z, z - z[:fitted].mean(dim=0)))
     else:
-        sim, truth, measure = _of_measures(deq, x, points, fitted, shape, lessons)
+        sim, truth, measure = _of_measures(deq, x, points, fitted, student, lessons)
         z, size, spread = truth.mean.to(points), _rms(truth.square[fitted:].sqrt()), truth.deviation
     errors = [_rms(sim_error(sim, x[s], z[s])) for s in (slice(None, fitted), slice(fitted, None))]
     figures = [task.evaluate(m, "test") if task is not None else None for m in (deq, sim)]  # type: ignore[arg-type]
@@ -183,19 +173,19 @@ def _teach_states(sim: SIM, x: Tensor, z: Tensor, lessons: Lessons) -> None:
 
 
 def _of_measures(
-    deq: Implicit, x: Tensor, points: Tensor, fitted: int, shape: Shape, lessons: Lessons
+    deq: Implicit, x: Tensor, points: Tensor, fitted: int, student: Student, lessons: Lessons
 ) -> tuple[SIM, Measures, MeasureReport]:
     """(the two-tier SIM, the averages of every input, its report)."""
     states = late_states(deq, x[:fitted])
     wide = states if isinstance(deq, TransformerDEQ) else states.flatten(2)
     bandwidth = bandwidth_of(wide, lessons.seed)
-    sim = student(deq, x, wide[0], shape, bandwidth).to(points)
+    sim = untaught(deq, x, wide[0], student, bandwidth).to(points)
     size = wide.shape[-1]
     if sim.psi.frequencies.shape[1] < size:  # type: ignore[union-attr, operator]
-        raise KoopsimError(f"lift_dim={shape.lift_dim} is below the state's size {size}; psi takes states too.")
+        raise KoopsimError(f"lift_dim={student.lift_dim} is below the state's size {size}; psi takes states too.")
     with torch.no_grad():  # mu begins at the scale that psi tells apart
         last = [m for m in sim.mu.modules() if isinstance(m, nn.Linear)]
-        if shape.lift is None and last:
+        if student.lift is None and last:
             last[-1].weight.mul_(bandwidth / float(sim.mu(x[:fitted]).std().clamp_min(1e-12)))
     truth = long_run(deq, x, sim)
     known, held = truth.part(slice(None, fitted)), (x[fitted:], truth.part(slice(fitted, None)))

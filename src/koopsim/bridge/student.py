@@ -27,14 +27,14 @@ from koopsim.tasks.base import Samples
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What the SIM is made of. `lift` None: a TCN on a TransformerDEQ's embedding, an MLP on vectors."""
+class Student:
+    """What the SIM is made of."""
 
-    lift: nn.Module | None = None
+    lift: nn.Module | None = None  # mu; None: a TCN on a TransformerDEQ's embedding, an MLP on vectors
     lift_dim: int = 64
     rank: int | None = None
     projector: bool = False
-    readout: nn.Linear | None = None
+    readout: nn.Linear | None = None  # how the DEQ reads its answer off the state; a TransformerDEQ knows its own
     features: int = 256  # of psi, in the two-tier model
 
 
@@ -45,6 +45,7 @@ class Lessons:
     epochs: int = 60
     batch_size: int = 20
     learning_rate: float = 3e-3
+    heldout: float = 0.2  # the share of the inputs that is not fitted, the last ones
     seed: int = 0
 
 
@@ -68,12 +69,12 @@ def teach(sim: SIM, view: Callable[[Tensor], Tensor], data: tuple[Tensor, Tensor
     sim.h.requires_grad_(trained)
 
 
-def student(deq: Implicit, x: Tensor, z: Tensor, shape: Shape, bandwidth: float | None = None) -> SIM:
+def untaught(deq: Implicit, x: Tensor, z: Tensor, student: Student, bandwidth: float | None = None) -> SIM:
     """A SIM, untrained, whose state has the size of the states z; two-tier where psi is given a bandwidth."""
     sequence = isinstance(deq, TransformerDEQ)
     hidden = z.shape[-1] if sequence else z[0].numel()
-    lift, dim, config = shape.lift, shape.lift_dim, None  # the configuration of a lift that is made here
-    if bandwidth is not None and shape.lift is None:
+    lift, dim, config = student.lift, student.lift_dim, None  # the configuration of a lift that is made here
+    if bandwidth is not None and student.lift is None:
         dim = max(dim, hidden)  # psi takes states too, see `measures.py`
     if lift is None and isinstance(deq, TransformerDEQ):
         levels = max(1, (x.shape[1] - 1).bit_length() - 1)
@@ -81,15 +82,16 @@ def student(deq: Implicit, x: Tensor, z: Tensor, shape: Shape, bandwidth: float 
         lift, config = TokenTCN(deq.embedding, dim, levels), TokenTCNConfig(vocabulary, width, levels)
     if lift is None:
         if x.dim() != 2 or not x.is_floating_point():
-            raise KoopsimError(f"For inputs of shape {tuple(x.shape)} name the lift: distill(deq, inputs, lift=...).")
+            given = tuple(x.shape)
+            raise KoopsimError(f"For inputs of shape {given} name the lift: distill(deq, inputs, Student(lift=...)).")
         lift, config = MLP(x.shape[1], 2 * dim, dim), MLPConfig(x.shape[1], 2 * dim)
-    readout = (deq.embedding, deq.output_bias) if isinstance(deq, TransformerDEQ) else _parts(shape.readout)
+    readout = (deq.embedding, deq.output_bias) if isinstance(deq, TransformerDEQ) else _parts(student.readout)
     outputs = hidden if readout[0] is None else readout[0].shape[0]
-    psi = None if bandwidth is None else RandomFourierFeatures(dim, shape.features, bandwidth)
-    sim = SIM(lift, dim, outputs, hidden, psi, rank=shape.rank, projector=shape.projector)
+    psi = None if bandwidth is None else RandomFourierFeatures(dim, student.features, bandwidth)
+    sim = SIM(lift, dim, outputs, hidden, psi, rank=student.rank, projector=student.projector)
     if config is not None:  # so that the SIM can be saved by itself
-        fourier = None if bandwidth is None else FourierConfig(shape.features, bandwidth)
-        sim.config = SIMConfig(config, dim, fourier, shape.rank, shape.projector, hidden, outputs)
+        fourier = None if bandwidth is None else FourierConfig(student.features, bandwidth)
+        sim.config = SIMConfig(config, dim, fourier, student.rank, student.projector, hidden, outputs)
     _pass_through(sim, float(z.abs().max()))
     if readout[0] is not None:
         with torch.no_grad():

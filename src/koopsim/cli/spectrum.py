@@ -188,9 +188,8 @@ def of_deq(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
         trajectories, inputs = seen.trajectories(8)
         dictionary = dictionary_of(arguments, trajectories[0].shape[1] + inputs[0].shape[0], 1)
         koopman = EDMD(dictionary, rtol=1e-6).fit(trajectories, inputs=inputs).verdict(arguments.noise)
-    share, found = seen.agreement, [l for l in local if l.found]
-    same = sum(l.stable == bool(s) for l, s in zip(local, seen.settled, strict=True) if l.found)
-    radii = sorted(l.radius for l in found)
+    share = seen.agreement
+    found, same, jacobian = _linearised(local, seen.settled)
     cases = ", ".join(f"{case} on {count}" for case, count in seen.counts.items())
     counted = "1 test input" if len(x) == 1 else f"{len(x)} test inputs"
     solver = seen.solver
@@ -203,10 +202,7 @@ def of_deq(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
         f"{share['disagree']:.0%} disagree",
         f"  its own solver   converged on {int(solver.converged.sum())} of {len(x)}, "
         f"{float(solver.steps.double().mean()):.1f} steps in the mean",
-        f"  df/dz at z*      spectral radius {radii[0]:.4f} to {radii[-1]:.4f}; says the same as the iteration on "
-        f"{same} of {len(found)}"
-        if radii
-        else "  df/dz at z*      no equilibrium was found to linearise at",
+        f"  df/dz at z*      {jacobian}",
         f"Over all inputs, (K g)(z, x) = g(f(z, x), x) is {koopman}",
     ]
     ends = [set_of(states) for states in seen.states]
@@ -218,11 +214,23 @@ def of_deq(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
         "agreement": share, "settled": seen.settled.tolist(), "plain_steps": seen.plain.steps[:, 0].tolist(),
         "solver_converged": solver.converged.tolist(), "solver_steps": solver.steps.tolist(),
         "jacobian_radius": [l.radius if l.found else None for l in local],
-        "jacobian_agrees": same, "jacobian_found": len(found), "koopman": koopman.to_dict(),
+        "jacobian_agrees": same, "jacobian_found": found, "koopman": koopman.to_dict(),
     }  # fmt: skip
     shown = moving or list(range(len(ends)))
     sets = plot_sets([ends[i] for i in shown], [f"input {i}" for i in shown])
     return Answer(lines, values, {"verdict": koopman.plot(), "inputs": plot_observation(seen, local), "sets": sets})
+
+
+def _linearised(local: Any, settled: Any) -> tuple[int, int, str]:
+    """(inputs with an equilibrium, those where df/dz says what the iteration does, both in words)."""
+    radii = sorted(l.radius for l in local if l.found)
+    if not radii:
+        return 0, 0, "no equilibrium was found to linearise at"
+    same = sum(l.stable == bool(s) for l, s in zip(local, settled, strict=True) if l.found)
+    words = (
+        f"spectral radius {radii[0]:.4f} to {radii[-1]:.4f}; says the same as the iteration on {same} of {len(radii)}"
+    )
+    return len(radii), same, words
 
 
 class Stages:

@@ -65,12 +65,8 @@ def read_official(source: Official, folder: Path) -> Images:
 
 def verify(source: Official, part: Unpacked, content: Decoded, where: object, place: Path | None = None) -> None:
     """Refuse a part that is not what its name says. `place`: its file, which may be official by its md5."""
-    x, y = content
-    if (x is None) != (part.images is None) or (y is None) != (part.labels is None):
-        raise broken(where, f"is mislabelled: it does not hold what {part.name} does")
-    if x is not None and x.shape[1:] != source.shape:
-        raise broken(where, f"holds pictures of (channels, height, width) {x.shape[1:]} where {source.shape} belong")
-    images, labels = (None if values is None else fingerprint(values) for values in (x, y))
+    _verify_form(source, part, content, where)
+    images, labels = (None if values is None else fingerprint(values) for values in content)
     if (images, labels) == (part.images, part.labels):
         return
     if place is not None and md5_of(place) in {d.md5 for d in source.downloads if part.name in d.parts}:
@@ -90,6 +86,15 @@ def verify(source: Official, part: Unpacked, content: Decoded, where: object, pl
         f"{where} has the labels of {source.title} but pixels of an unknown checksum; it is used as it is.",
         stacklevel=2,
     )
+
+
+def _verify_form(source: Official, part: Unpacked, content: Decoded, where: object) -> None:
+    """Whether there are images, labels or both where there should be, and the images have their size."""
+    x, y = content
+    if (x is None) != (part.images is None) or (y is None) != (part.labels is None):
+        raise broken(where, f"is mislabelled: it does not hold what {part.name} does")
+    if x is not None and x.shape[1:] != source.shape:
+        raise broken(where, f"holds pictures of (channels, height, width) {x.shape[1:]} where {source.shape} belong")
 
 
 def fingerprint(values: np.ndarray) -> str:

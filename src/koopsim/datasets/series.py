@@ -147,20 +147,18 @@ def _variables(arrays: dict[str, Array], path: Path) -> Series:
     if len(along) < len(arrays):
         raise KoopsimError(f"{path} has variables of different lengths: {_shapes(arrays)}; keep those along time.")
     time = next((n for n in along if n.lower() in TIMES and along[n].ndim == 1), None)
-    tables, names = [], []
-    for name, a in along.items():
-        if name == time:
-            continue
-        a = _numbers(a, f"{path}, {name}")
-        a = a[:, None] if a.ndim == 1 else a
-        if a.shape[0] < rows:  # a control acts between samples: the last one has none
-            a = np.vstack([a, a[-1:]])
-        tables.append(a)
-        names += [name] if a.shape[1] == 1 else [f"{name}{j}" for j in range(a.shape[1])]
-    if not tables:
+    columns = {n: _columns(_numbers(a, f"{path}, {n}"), rows) for n, a in along.items() if n != time}
+    names = [f"{n}{j}" if a.shape[1] > 1 else n for n, a in columns.items() for j in range(a.shape[1])]
+    if not columns:
         raise KoopsimError(f"{path} has times and nothing else; expected at least one variable along them.")
     times = None if time is None else [_seconds(along[time], path)]
-    return Series(path, [np.hstack(tables)], tuple(names), times)
+    return Series(path, [np.hstack(list(columns.values()))], tuple(names), times)
+
+
+def _columns(a: Array, rows: int) -> Array:
+    """(rows, columns); a control acts between samples: the last one has none, and is given the one before."""
+    a = a[:, None] if a.ndim == 1 else a
+    return np.vstack([a, a[-1:]]) if a.shape[0] < rows else a
 
 
 def _shapes(arrays: dict[str, Array]) -> str:

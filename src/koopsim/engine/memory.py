@@ -2,6 +2,8 @@
 
 import torch
 
+from koopsim.files.memory import free_memory
+
 
 def fitting_groups(count: int, bytes_each: int, device: torch.device, at_once: int | None = None) -> list[range]:
     """0..count-1 cut into runs of equal length, as long as memory allows, or at most `at_once`."""
@@ -20,13 +22,8 @@ def fitting(bytes_each: int, device: torch.device) -> int:
 
 
 def device_memory(device: torch.device) -> int:
-    """Bytes that can still be had on a device; on a CPU half of what the system calls available."""
+    """Bytes that can still be had on a device; on a CPU half of what this process may still take."""
     if device.type == "cuda":
         held = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + held
-    try:
-        with open("/proc/meminfo") as file:
-            lines = dict(line.split(":", 1) for line in file)
-        return int(lines["MemAvailable"].split()[0]) * 1024 // 2
-    except (OSError, KeyError, ValueError, IndexError):
-        return 2**31
+    return free_memory() // 2

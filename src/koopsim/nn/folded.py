@@ -45,11 +45,7 @@ def foldable(model: SIM) -> bool:
 def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype | None = None) -> Tensor:
     """model(x), (..., inputs) -> (..., outputs), in fewer products. `given`: x is already `fixed_features`."""
     if isinstance(model, FourierNetwork):
-        phi = x if given else model.psi(x)
-        *hidden, last = [cast(Linear, m) for m in model.layers if isinstance(m, nn.Linear)]
-        for layer in hidden:
-            phi = relu_linear(phi, layer.weight, layer.bias, dtype)
-        return _output(phi, last.weight, last.bias, dtype).sigmoid()
+        return _folded_network(model, x if given else model.psi(x), dtype)
     if not isinstance(model, SIM) or not foldable(model):
         return model(x)
     first, second, third = (cast(Linear, model.nu[i]) for i in (0, 2, 4))
@@ -71,6 +67,13 @@ def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype 
             phi, W, b = x, W @ last.weight, b + W @ last.bias
     z = relu_linear(relu_linear(phi, W, b, dtype), second.weight, second.bias, dtype)
     return _output(z, model.h.weight @ third.weight, model.h.weight @ third.bias + model.h.bias, dtype)
+
+
+def _folded_network(model: FourierNetwork, phi: Tensor, dtype: torch.dtype | None) -> Tensor:
+    *hidden, last = [cast(Linear, m) for m in model.layers if isinstance(m, nn.Linear)]
+    for layer in hidden:
+        phi = relu_linear(phi, layer.weight, layer.bias, dtype)
+    return _output(phi, last.weight, last.bias, dtype).sigmoid()
 
 
 def rows_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -24,7 +24,7 @@ from koopsim.progress import Progress
 from koopsim.searching.confirm import confirmed, confirmed_search
 from koopsim.searching.directory import MOST_RETRAININGS, Cluster, Search, SearchDirectory
 from koopsim.searching.local import LocalSearch
-from koopsim.searching.outcome import chosen, conclude
+from koopsim.searching.outcome import Ended, chosen, conclude
 from koopsim.searching.per_picture import PictureSearches
 from koopsim.searching.space import base_of, space_of
 from koopsim.searching.space_text import space_from_arguments
@@ -152,7 +152,7 @@ def _one(search: Search, directory: SearchDirectory, begun: bool, how: How, task
     best = chosen(search, trials, rows)
     with how.shown(f"{search.name}{which}, best trial", best.run.recipe.epochs) as listen:
         session = replace(how.session, listen=listen)
-        return conclude(search, directory, trials, session, task, seconds=seconds, seeds=how.retrain, confirmed=rows)
+        return conclude(search, directory, Ended(trials, seconds, rows), session, task, how.retrain)
 
 
 def _backend(search: Search, directory: SearchDirectory, begun: bool, how: How, session: Session, task: Task) -> Any:

@@ -3,7 +3,7 @@
     groups of trials with equal shapes  ->  slots  ->  an epoch each in turn  ->  ASHA  ->  freed slots to new trials
 
 Trials that differ only in learning rate, schedule, bandwidth or seed share a stack; others run beside each other
-(engine/slots.py). The groups take turns, an epoch each, so that halving compares trials of all groups at the same age.
+(engine/beside.py). The groups take turns, an epoch each, so that halving compares trials of all groups at the same age.
 The order of all this is fixed: a search that was killed at any moment goes on from its last saved state and comes to
 the same verdicts (on a CPU bit for bit).
 """
@@ -18,9 +18,12 @@ import torch
 from torch import Tensor
 
 from koopsim.config import Run
+from koopsim.engine.beside import Beside
 from koopsim.engine.drive import Course, Steps, drive
 from koopsim.engine.memory import fitting
-from koopsim.engine.slots import Beside, Slots, Stacked
+from koopsim.engine.part import Way
+from koopsim.engine.slots import Slots
+from koopsim.engine.stacked import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.searching.asha import ASHA
 from koopsim.searching.directory import Search, SearchDirectory
@@ -201,7 +204,7 @@ class LocalSearch(Course):
         epochs = max(length(run, self.search.space.max_t) for run in everyone)
 
         def stacked(*runs: Run) -> Stacked:
-            return Stacked(runs, task, self.device, epochs, session.capture, session.compile)
+            return Stacked(runs, task, self.device, epochs, Way(capture=session.capture, compile=session.compile))
 
         slots = stacked(*runs) if self._stacks(runs[0]) else Beside(runs, stacked, takes_over)
         slots.warm_up()

@@ -12,7 +12,7 @@ on. What is already there (a finished retraining of a search that was stopped) i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -41,18 +41,20 @@ def chosen(search: Search, trials: Sequence[Trial], confirmed: Sequence[dict[str
     return trials[confirmed[0]["trial"]] if confirmed else best_trial(trials, search.space)
 
 
+@dataclass(frozen=True)
+class Ended:
+    """What a search has come to: its trials, the time they took, what was confirmed of them, the best first."""
+
+    trials: Sequence[Trial]
+    seconds: float = 0.0
+    confirmed: Sequence[dict[str, Any]] = ()
+
+
 def conclude(
-    search: Search,
-    directory: SearchDirectory,
-    trials: Sequence[Trial],
-    session: Session,
-    task: Task | None = None,
-    *,
-    seconds: float = 0.0,
-    seeds: int = 1,
-    confirmed: Sequence[dict[str, Any]] = (),
+    search: Search, directory: SearchDirectory, ended: Ended, session: Session, task: Task | None = None, seeds: int = 1
 ) -> dict[str, Any]:
-    """Pictures, retraining, result.json; the result. `confirmed`: what `confirm.confirmed` gave, the best first."""
+    """Pictures, retraining with so many seeds, result.json; the result."""
+    trials, confirmed, seconds = ended.trials, ended.confirmed, ended.seconds
     best = chosen(search, trials, confirmed)
     result = {"name": search.name, "backend": search.backend, **summary(trials, search.space, seconds, best)}
     if confirmed:

@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from koopsim.config import Run, from_dict, to_dict
-from koopsim.engine.slots import Stacked
+from koopsim.engine.stacked import Stacked
 from koopsim.registry import load_plugin, named_plugins
 from koopsim.runs import named
 from koopsim.searching.directory import Search

@@ -38,19 +38,21 @@ def parse_parameter(name: str, given: Any) -> Parameter:
         if list(given) != ["listed"] or not isinstance(given["listed"], list):
             raise KoopsimError(f"{name} is {given!r}; expected a list, a range, or listed with a list.")
         return Listed(tuple(_value(v) for v in given["listed"]))
-    if not isinstance(given, str):
-        return Choice((given,))
-    words = given.replace("(", " ").replace(")", " ").replace(",", " ").split()
-    if words and words[0] == "listed":
-        return Listed(tuple(_value(word) for word in words[1:]))
-    if words and words[0] in RANGES:
-        numbers = [_value(word) for word in words[1:]]
-        wanted = (0, 1, 2) if words[0] == "median" else (2,)
+    return _from_text(name, given) if isinstance(given, str) else Choice((given,))
+
+
+def _from_text(name: str, given: str) -> Parameter:
+    kind, *words = given.replace("(", " ").replace(")", " ").replace(",", " ").split() or [""]
+    if kind == "listed":
+        return Listed(tuple(_value(word) for word in words))
+    if kind in RANGES:
+        numbers = [_value(word) for word in words]
+        wanted = (0, 1, 2) if kind == "median" else (2,)
         if len(numbers) not in wanted or not all(isinstance(n, (int, float)) for n in numbers):
-            raise KoopsimError(f"{name} is {given!r}; expected {words[0]!r} and its two ends, as in 'log 1e-4 0.05'.")
-        if words[0] == "median" and len(numbers) == 1:
+            raise KoopsimError(f"{name} is {given!r}; expected {kind!r} and its two ends, as in 'log 1e-4 0.05'.")
+        if kind == "median" and len(numbers) == 1:
             numbers *= 2
-        return RANGES[words[0]](*map(float, numbers))
+        return RANGES[kind](*map(float, numbers))
     if not given.strip():
         raise KoopsimError(f"{name} is empty; give values (1,2,5) or a range (log 1e-4 0.05).")
     return Choice(tuple(_value(word.strip()) for word in given.split(",")))

@@ -6,6 +6,7 @@ KERNELS = """
 import torch
 from torch import nn
 from koopsim.config import Recipe
+from koopsim.engine.part import Way
 from koopsim.engine.members import Members, Rule
 from koopsim.engine.update import readable_update
 from koopsim.nn.kernels import adam as kernels
@@ -71,7 +72,7 @@ from dataclasses import replace
 import torch
 from koopsim.config import CopyMemoryConfig, TCNConfig
 from koopsim.engine import update as updating
-from koopsim.engine.slots import Stacked
+from koopsim.engine.stacked import Stacked
 from koopsim.presets import run_of
 from koopsim.tasks import build_task
 
@@ -83,7 +84,7 @@ run = replace(run, task=CopyMemoryConfig(horizon=5, train=23, valid=2, test=3), 
 states = []
 for fused in (True, False):
     updating.uses_kernels = lambda members, fused=fused: fused
-    slots = Stacked([run], build_task(run.task, device), device, 2, capture=False)
+    slots = Stacked([run], build_task(run.task, device), device, 2, Way(capture=False))
     for epoch in range(2):
         slots.begin_epoch()
         slots.advance(0, slots.epoch_steps)
