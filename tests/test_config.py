@@ -70,8 +70,9 @@ def test_reading_a_good_configuration_builds_no_sentence(monkeypatch):
     def called(*_):
         raise AssertionError("a sentence was made though nothing is wrong")
 
-    monkeypatch.setattr("koopsim.config.did_you_mean", called)
-    monkeypatch.setattr("koopsim.config.KoopsimError", called)
+    monkeypatch.setattr("koopsim.config.values.did_you_mean", called)
+    for room in ("values", "checks", "kinds_of"):
+        monkeypatch.setattr(f"koopsim.config.{room}.KoopsimError", called)
     run = run_of("cifar10/sim-two")
     assert from_dict(Run, to_dict(run)) == run
 

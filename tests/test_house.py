@@ -92,6 +92,64 @@ def test_a_public_name_has_one_home():
         assert max(len(readable), len(homes) - 1) < 2, f"{name} stands in {sorted(homes)}: rename, share or hide one"
 
 
+MOST_PARAMETERS, MOST_BRANCHES = 6, 18
+MANY_PARAMETERS = {
+    # what a notebook types, each a keyword with a default, all in docs/
+    "bridge/observe.py observe", "bridge/closed_form.py closed_form", "bridge/closed_measure.py closed_measure",
+    "searching/carrying_out.py search", "export.py export_model", "learning.py train",
+    "nn/sim.py __init__",  # the pieces of the paper's figure 1
+    "spectral/edmd.py __init__",  # scikit-learn's contract: an estimator's parameters are its keywords
+    "implicit/solvers.py anderson",  # a solver's settings are its keywords: functools.partial(anderson, memory=3)
+    "implicit/splitting.py advance",  # the readable twin of a kernel takes what the kernel takes
+}  # fmt: skip
+BRANCHES = (ast.If, ast.For, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension, ast.match_case)
+
+
+def functions():
+    """(name with its file, definition) of every function but the kernels': a chip takes what it takes."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        if "kernels" in path.relative_to(SOURCE).parts:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{path.relative_to(SOURCE).as_posix()} {node.name}", node
+
+
+def branches(function: ast.AST) -> int:
+    """Ways through a function, functions inside of it left out: one, and one more for each fork and each and/or."""
+    count, left = 1, list(ast.iter_child_nodes(function))
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            continue
+        count += isinstance(node, BRANCHES)
+        count += len(node.values) - 1 if isinstance(node, ast.BoolOp) else 0
+        count += len(node.ifs) if isinstance(node, ast.comprehension) else 0
+        left += ast.iter_child_nodes(node)
+    return count
+
+
+def test_functions_take_few_parameters():
+    seen = set()
+    for name, node in functions():
+        args = node.args
+        names = [a.arg for a in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+        count = len([n for n in names if n not in ("self", "cls", "ctx")]) + bool(args.vararg) + bool(args.kwarg)
+        if count > MOST_PARAMETERS:
+            seen.add(name)
+    assert seen == MANY_PARAMETERS, "put what belongs together into a frozen dataclass, or take the exception away"
+
+
+def test_functions_have_few_branches():
+    found = {name: count for name, node in functions() if (count := branches(node)) > MOST_BRANCHES}
+    assert not found, "split it into what it does"
+
+
+def test_branches_are_counted():
+    code = "def f(x):\n if x and not x:\n  return [y for y in x if y]\n def g():\n  if x: pass\n return 1 if x else 2"
+    assert branches(ast.parse(code).body[0]) == 6
+
+
 def test_public_names():
     import koopsim
 

@@ -66,12 +66,7 @@ def export(
     fuse: bool = True,
 ) -> Path:
     """Write `model` to `file`, whole or not at all. `x` is an input to trace with; its `axes` are free, by name."""
-    if format not in FORMATS:
-        raise KoopsimError(f"The format is {format!r}; expected one of {', '.join(FORMATS)}.")
-    if format == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
-        raise KoopsimError("ONNX needs the extra packages: pip install 'koopsim[export]', or take --format pt2.")
-    if format == "aoti" and not (shutil.which("g++") or shutil.which("c++") or shutil.which("clang++")):
-        raise KoopsimError("AOTInductor needs a C++ compiler (g++ or clang++), and there is none: take --format pt2.")
+    _refuse_impossible(format)
     model = model.fuse() if fuse and isinstance(model, SIM) else copy.deepcopy(model).eval()
     free = {axis: torch.export.Dim(name, min=1) for axis, name in axes.items()}
     whole = io.BytesIO()  # torch's own writer ends the process where the disk is full
@@ -100,6 +95,16 @@ def export(
     except OSError as error:
         raise KoopsimError(f"Cannot write {file}: {error.strerror}.") from error
     return file
+
+
+def _refuse_impossible(format: str) -> None:
+    """A format that is none, or needs what is not here."""
+    if format not in FORMATS:
+        raise KoopsimError(f"The format is {format!r}; expected one of {', '.join(FORMATS)}.")
+    if format == "onnx" and not (find_spec("onnx") and find_spec("onnxscript")):
+        raise KoopsimError("ONNX needs the extra packages: pip install 'koopsim[export]', or take --format pt2.")
+    if format == "aoti" and not any(map(shutil.which, ("g++", "c++", "clang++"))):
+        raise KoopsimError("AOTInductor needs a C++ compiler (g++ or clang++), and there is none: take --format pt2.")
 
 
 def _machine_code(program: torch.export.ExportedProgram) -> bytes:

@@ -139,13 +139,7 @@ def _read_npz(path: Path) -> Series:
 
 def _variables(arrays: dict[str, Array], path: Path) -> Series:
     """Arrays with a row a time, side by side."""
-    usable = {name: a for name, a in arrays.items() if a.ndim in (1, 2)}
-    if not usable:
-        raise KoopsimError(f"{path} has no variable with one or two dimensions, time first; it has: {_shapes(arrays)}.")
-    rows = max(a.shape[0] for a in usable.values())
-    along = {n: a for n, a in usable.items() if a.shape[0] == rows or (a.shape[0] == rows - 1 and a.ndim == 2)}
-    if len(along) < len(arrays):
-        raise KoopsimError(f"{path} has variables of different lengths: {_shapes(arrays)}; keep those along time.")
+    along, rows = _along_time(arrays, path)
     time = next((n for n in along if n.lower() in TIMES and along[n].ndim == 1), None)
     columns = {n: _columns(_numbers(a, f"{path}, {n}"), rows) for n, a in along.items() if n != time}
     names = [f"{n}{j}" if a.shape[1] > 1 else n for n, a in columns.items() for j in range(a.shape[1])]
@@ -153,6 +147,18 @@ def _variables(arrays: dict[str, Array], path: Path) -> Series:
         raise KoopsimError(f"{path} has times and nothing else; expected at least one variable along them.")
     times = None if time is None else [_seconds(along[time], path)]
     return Series(path, [np.hstack(list(columns.values()))], tuple(names), times)
+
+
+def _along_time(arrays: dict[str, Array], path: Path) -> tuple[dict[str, Array], int]:
+    """The arrays, all with a row a time, and how many rows; a control may have one less."""
+    usable = {name: a for name, a in arrays.items() if a.ndim in (1, 2)}
+    if not usable:
+        raise KoopsimError(f"{path} has no variable with one or two dimensions, time first; it has: {_shapes(arrays)}.")
+    rows = max(a.shape[0] for a in usable.values())
+    along = {n: a for n, a in usable.items() if a.shape[0] == rows or (a.shape[0] == rows - 1 and a.ndim == 2)}
+    if len(along) < len(arrays):
+        raise KoopsimError(f"{path} has variables of different lengths: {_shapes(arrays)}; keep those along time.")
+    return along, rows
 
 
 def _columns(a: Array, rows: int) -> Array:

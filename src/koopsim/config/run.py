@@ -1,0 +1,76 @@
+"""A run: model + task + recipe + seed, everything needed to repeat a number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from koopsim.config.checks import positive, require, require_each, require_sane
+from koopsim.config.kinds_of import ModelConfig, TaskConfig
+
+SMALLEST = 1e-30  # of Adam's eps: float32 rounds smaller ones to zero in the end, and then divides by it
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is trained: Adam, its schedule, and what is reported on the way."""
+
+    batch_size: int = 20
+    epochs: int = 20
+    learning_rate: float = 1e-3
+    schedule: Literal["constant", "step", "onecycle", "cosine"] = "constant"
+    step_size: int = 10  # epochs between drops of the step schedule
+    warm_up: int = 0  # steps over which the learning rate first rises
+    eps: float = 1e-8
+    clip_norm: float | None = None
+    weight_decay: float = 0.0  # decoupled from the gradient, as in AdamW
+    label_smoothing: float = 0.0
+    average: float = 0.0  # evaluate an exponential average of the weights with this decay; 0: the last weights
+    flip: bool = False  # augmentation, on the device: mirror left and right,
+    shift: int = 0  # move by up to so many pixels,
+    rotate: float = 0.0  # turn by up to so many degrees either way,
+    zoom: float = 0.0  # grow or shrink by up to this share,
+    cutout: int = 0  # and blank a square of so many pixels
+
+    @property
+    def augments(self) -> bool:
+        """Whether the images of an epoch differ from those of the last."""
+        return bool(self.flip or self.shift or self.rotate or self.zoom or self.cutout)
+
+    def __post_init__(self) -> None:
+        require_each(self, ("batch_size", "epochs", "step_size"), positive, "{} is {}; it must be at least 1.")
+        names = ("shift", "rotate", "cutout", "weight_decay", "warm_up")
+        require_each(self, names, lambda value: value >= 0, "{} is {}; it must not be negative.")
+        require_each(self, ("label_smoothing", "average", "zoom"), lambda v: 0 <= v < 1, "{} is {}; it lies in [0, 1).")
+        require(self.learning_rate > 0, lambda: f"The learning rate is {self.learning_rate}; it must be positive.")
+        require(self.eps >= SMALLEST, lambda: f"Adam's eps is {self.eps}; it must be at least {SMALLEST}.")
+        require(
+            self.clip_norm is None or self.clip_norm > 0, lambda: f"clip_norm is {self.clip_norm}; it must be positive."
+        )
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that decides a number."""
+
+    model: ModelConfig
+    task: TaskConfig
+    recipe: Recipe
+    seed: int = 0
+    train_on: Literal["train", "train+valid"] = "train+valid"  # the paper retrains on both after the search
+    precision: Literal["float32", "float64", "tf32", "bf16", "fp16"] = "float32"
+
+    def __post_init__(self) -> None:
+        require_sane(self, "")
+        require(
+            self.precision in self.task.precisions,
+            lambda: f"precision is {self.precision!r}, which is for pictures; use bf16 or tf32.",
+        )
+
+
+def resolve_precision(precision: str, device: str) -> str:
+    """The precision a run really has on a kind of device: short products are a GPU's.
+
+    A processor emulates bfloat16 and is ten times slower with it; tf32 and fp16 it does not have at all.
+    """
+    return precision if device == "cuda" or precision in ("float32", "float64") else "float32"
