@@ -16,7 +16,7 @@ import math
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -178,23 +178,26 @@ def unpacked(data: bytes, where: str) -> Coded:
     scales = struct.Struct(f"<{len(ARRAYS)}f")
     if len(data) < at + length + scales.size:
         raise bad("it ends too soon")
-    name = data[at : at + length].decode(errors="replace")
-    name = "".join(c for c in name if c.isprintable()) or "picture"
+    name = "".join(filter(str.isprintable, data[at : at + length].decode(errors="replace"))) or "picture"
     steps = scales.unpack_from(data, at + length)
     if not all(math.isfinite(step) and 0 < step < 1e30 for step in steps):
         raise bad("a step of its grid is no positive number")
-    shapes = shapes_of(features, hidden, channels)
-    counts = [math.prod(shapes[key]) for key in ARRAYS]
     try:
-        inflate = zlib.decompressobj(-15)
-        values = inflate.decompress(data[at + length + scales.size :], sum(counts) + 1)
-    except zlib.error as error:
-        raise bad("its weights cannot be decoded") from error
+        arrays = _arrays(data[at + length + scales.size :], shapes_of(features, hidden, channels), steps)
+    except (zlib.error, ValueError) as error:
+        raise bad(f"its weights cannot be decoded ({error})") from error
+    return Coded(name, width, height, channels, bits, features, hidden, arrays)
+
+
+def _arrays(packed: bytes, shapes: Any, steps: tuple[float, ...]) -> dict[str, Any]:
+    """The weights, each a whole number of its array's steps; ValueError where there are more or fewer of them."""
+    counts = [math.prod(shapes[key]) for key in ARRAYS]
+    values = zlib.decompressobj(-15).decompress(packed, sum(counts) + 1)
     if len(values) != sum(counts):
-        raise bad(f"it has {len(values)} weights where {sum(counts)} belong")
+        raise ValueError(f"it has {len(values)} weights where {sum(counts)} belong")
     flat = np.frombuffer(values, np.int8)
     arrays, start = {}, 0
     for key, count, step in zip(ARRAYS, counts, steps, strict=True):
         arrays[key] = (flat[start : start + count].astype(np.float32) * np.float32(step)).reshape(shapes[key])
         start += count
-    return Coded(name, width, height, channels, bits, features, hidden, arrays)
+    return arrays
