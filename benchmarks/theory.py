@@ -1,4 +1,4 @@
-"""What the paper says of SIMs beside its tables, tried: memory against depth (section 3.4), and how much data they need.
+"""What the paper says of SIMs beside its tables, tried: memory against depth (section 3.4), and the data they need.
 
 python benchmarks/theory.py memory [--device cuda] [--out results/theory-memory.json]
 python benchmarks/theory.py samples [--dataset cifar10] [--out results/h200/theory-samples.json]     # a GPU, minutes
@@ -6,7 +6,7 @@ python benchmarks/theory.py samples [--dataset cifar10] [--out results/h200/theo
 memory   the most bytes of a training step of copy memory (T = 500, batch 20) above the model, its data and gradients:
          the two SIMs; the DEQ with 10 to 40 solver steps; the DEQ's cell unrolled to as many layers
 samples  accuracy on the test split of SIM and monDEQ trained on 1/16 ... 1/1 of the pictures for as many *steps* as the
-         whole takes, so that fewer pictures do not mean less training; the recipes are those of Table 2, nothing searched
+         whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched
 """
 
 import argparse
