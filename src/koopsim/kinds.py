@@ -12,7 +12,7 @@ what has no default must be given; each default is what suits a plain feedforwar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
@@ -43,6 +43,45 @@ class Preset:
         return self.run.model
 
 
+Goal = Literal["classify", "regress", "tag", "forecast"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a person says of their own table or sequences; whatever is not said is found out."""
+
+    target: tuple[str, ...] = ()
+    """The column to be told, or the columns to be forecast."""
+    goal: Goal | None = None
+    """A label a row or sequence, a number, a label a step, or how it goes on."""
+    id: str | None = None
+    """The column that says which sequence a row belongs to."""
+    time: str | None = None
+    """The column that says when."""
+    text: str | None = None
+    """The column whose words are a sequence of bytes, a row each."""
+    horizon: int | None = None
+    """How many steps ahead to forecast."""
+    drop: tuple[str, ...] = ()
+    """Columns to be left out."""
+    group: str | None = None
+    """Rows with the same word here are never in two splits."""
+    split: str | None = None
+    """The column that says train, valid or test."""
+
+    def said(self) -> tuple[str, ...]:
+        """The entries that were given."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
+
+
+@dataclass(frozen=True)
+class SequenceShape:
+    """What a model of sequences is given: so many channels (0: bytes), at most so many steps at a time."""
+
+    channels: int
+    length: int
+
+
 class ModelKind:
     """A kind of model."""
 
@@ -51,6 +90,7 @@ class ModelKind:
     has_solver: ClassVar[bool] = False  # its forward iterates until it has converged: what a SIM is measured against
     has_limit: ClassVar[bool] = False  # it has a limit operator U V, whose spectrum can be looked at
     can_take_over: ClassVar[bool] = False  # nothing but weights and buffers tells a new one from a trained one
+    from_files: ClassVar[bool] = True  # a file can build it; False of modules in somebody's own code
     order: ClassVar[int] = 100  # of models in tables; the paper's come first
 
     def build(self, config: Any) -> nn.Module:
@@ -88,6 +128,10 @@ class ModelKind:
     def for_rows(self, config: Any, inputs: int, outputs: int) -> ModelConfig:
         """The same model for rows of so many numbers, with so many answers."""
         raise KoopsimError(f"{self.title(config)} does not take rows of a table.")
+
+    def for_sequences(self, config: Any, shape: SequenceShape, outputs: int) -> ModelConfig:
+        """The same model for such sequences, with so many outputs a step."""
+        raise KoopsimError(f"{self.title(config)} does not read sequences.")
 
     def coarser(self, config: Any, factor: float) -> ModelConfig:
         """The same model where its inputs lie `factor` times closer together in what they mean: small pictures."""
@@ -144,6 +188,10 @@ class LiftKind:
         """An input of the lift, as `ModelKind.example`."""
         raise KoopsimError(f"{self.config.__name__} has no example input: its kind says nothing of what it takes.")
 
+    def for_sequences(self, config: Any, shape: SequenceShape) -> LiftConfig:
+        """The same lift for such sequences."""
+        raise KoopsimError(f"{self.config.__name__} does not read sequences.")
+
     def for_images(self, config: Any, shape: Shape) -> LiftConfig:
         """The same lift for images of this shape."""
         raise KoopsimError(f"{self.config.__name__} does not look at images.")
@@ -163,6 +211,8 @@ class TaskKind:
     config: ClassVar[type[TaskConfig]]
     task: ClassVar[Any]  # the class: task(config, device), with `metric` and `lower_is_better`
     order: ClassVar[int] = 100  # of tasks in lists; the paper's come first
+    from_files: ClassVar[bool] = True  # a configuration can build it; False of data given in Python
+    words: ClassVar[tuple[str, ...]] = ()  # the entries of `Columns` that it has a use for
     table: ClassVar[str | None] = None  # of the paper, which its rows make,
     figures: ClassVar[tuple[str, ...]] = ()  # and the figures
     many: ClassVar[bool]  # a network for each of its pictures, not one for all; as the task says
@@ -225,6 +275,10 @@ class TaskKind:
         size   (width, height) that pictures are to have
         """
         raise KoopsimError(f"--data gives images to classify, which {name} does not: leave the preset out.")
+
+    def on_own_table(self, run: Run, name: str, data: str, columns: Columns) -> tuple[str, Run]:
+        """(name, run) on the user's table or sequences, of which `columns` is what was said."""
+        raise KoopsimError(f"{name} does not learn from tables or sequences: leave the preset out.")
 
     def data_sets(self, config: Any) -> set[str]:
         """The named data sets without which it cannot begin."""

@@ -34,6 +34,7 @@ class OwnModelKind(ModelKind):
     """A module of somebody's own: known by its class, built by its own code alone."""
 
     config = OwnModelConfig
+    from_files = False
 
     def build(self, config: OwnModelConfig) -> nn.Module:
         raise KoopsimError(

@@ -226,6 +226,7 @@ class OwnTaskKind(TaskKind):
     """What the report says of such runs."""
 
     config, task = OwnDataConfig, OwnTask
+    from_files = False
     judged = LOSS
 
     @property
