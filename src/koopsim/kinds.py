@@ -47,7 +47,7 @@ Goal = Literal["classify", "regress", "tag", "forecast"]
 
 
 @dataclass(frozen=True)
-class Columns:
+class OwnColumns:
     """What a person says of their own table or sequences; whatever is not said is found out."""
 
     target: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ class Columns:
     horizon: int | None = None
     """How many steps ahead to forecast."""
     drop: tuple[str, ...] = ()
-    """Columns to be left out."""
+    """OwnColumns to be left out."""
     group: str | None = None
     """Rows with the same word here are never in two splits."""
     split: str | None = None
@@ -212,7 +212,7 @@ class TaskKind:
     task: ClassVar[Any]  # the class: task(config, device), with `metric` and `lower_is_better`
     order: ClassVar[int] = 100  # of tasks in lists; the paper's come first
     from_files: ClassVar[bool] = True  # a configuration can build it; False of data given in Python
-    words: ClassVar[tuple[str, ...]] = ()  # the entries of `Columns` that it has a use for
+    words: ClassVar[tuple[str, ...]] = ()  # the entries of `OwnColumns` that it has a use for
     table: ClassVar[str | None] = None  # of the paper, which its rows make,
     figures: ClassVar[tuple[str, ...]] = ()  # and the figures
     many: ClassVar[bool]  # a network for each of its pictures, not one for all; as the task says
@@ -276,7 +276,7 @@ class TaskKind:
         """
         raise KoopsimError(f"--data gives images to classify, which {name} does not: leave the preset out.")
 
-    def on_own_table(self, run: Run, name: str, data: str, columns: Columns) -> tuple[str, Run]:
+    def on_own_table(self, run: Run, name: str, data: str, columns: OwnColumns) -> tuple[str, Run]:
         """(name, run) on the user's table or sequences, of which `columns` is what was said."""
         raise KoopsimError(f"{name} does not learn from tables or sequences: leave the preset out.")
 

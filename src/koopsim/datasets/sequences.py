@@ -26,7 +26,7 @@ from koopsim.errors import KoopsimError
 from koopsim.files.arrays import read_npy, read_npz
 from koopsim.files.memory import require_memory
 from koopsim.files.opened import MEBI, read_bytes
-from koopsim.kinds import Columns
+from koopsim.kinds import OwnColumns
 
 Array = NDArray[Any]
 FILES = (".csv", ".tsv", ".npy", ".txt")  # of a folder, a sequence each
@@ -73,7 +73,7 @@ class Sequences:
         return len(self.values)
 
 
-def read_sequences(path: Path | str, columns: Columns) -> Sequences:
+def read_sequences(path: Path | str, columns: OwnColumns) -> Sequences:
     """The sequences of a file or folder."""
     path = Path(path)
     if path.is_dir():
@@ -94,7 +94,7 @@ def read_sequences(path: Path | str, columns: Columns) -> Sequences:
     return found
 
 
-def filled(values: Sequence[Array], mean: Array) -> list[Array]:
+def without_gaps(values: Sequence[Array], mean: Array) -> list[Array]:
     """Each missing value as the one before it, or the channel's mean where there is none."""
     found = []
     for own in values:
@@ -164,7 +164,7 @@ def _text(path: Path) -> Array:
     return data
 
 
-def _read_folder(path: Path, columns: Columns) -> Sequences:
+def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
     inside = sorted(p for p in path.iterdir() if not p.name.startswith("."))
     folders = [p for p in inside if p.is_dir()]
     groups = {p.name: _files(p) for p in folders} if folders else {"": _files(path)}
@@ -210,7 +210,7 @@ def _files(folder: Path) -> list[Path]:
     return found
 
 
-def _file(file: Path, columns: Columns) -> Sequences:
+def _file(file: Path, columns: OwnColumns) -> Sequences:
     if file.suffix.lower() == ".txt":
         return Sequences(str(file), [_text(file)], ("byte",), (file.stem,))
     if file.suffix.lower() == ".npy":
@@ -225,7 +225,7 @@ def _file(file: Path, columns: Columns) -> Sequences:
 # ---------------------------------------------------------------- tables
 
 
-def _rows_of_text(table: DataTable, columns: Columns) -> Sequences:
+def _rows_of_text(table: DataTable, columns: OwnColumns) -> Sequences:
     """A row a sequence: the bytes of its text, and its label."""
     texts = table[str(columns.text)].texts()
     missing = sum(not text for text in texts)
@@ -240,7 +240,7 @@ def _rows_of_text(table: DataTable, columns: Columns) -> Sequences:
     return replace(found, labels=codes.astype(np.int64), classes=classes)
 
 
-def _one(columns: Columns, table: DataTable) -> str:
+def _one(columns: OwnColumns, table: DataTable) -> str:
     if len(columns.target) != 1:
         raise KoopsimError(f"{table.path}: give one --target for labels, not {len(columns.target)}.")
     return columns.target[0]
@@ -255,7 +255,7 @@ def _classes(column: Column, path: object) -> tuple[Array, tuple[str, ...]]:
     return codes, classes
 
 
-def _long_table(table: DataTable, columns: Columns) -> Sequences:
+def _long_table(table: DataTable, columns: OwnColumns) -> Sequences:
     """Rows by sequence and time; the target is labels unless it is to be forecast."""
     named = [name for name in (columns.id, columns.time) if name is not None]
     table.require([*named, *columns.target, *columns.drop])
@@ -302,7 +302,7 @@ def _long_table(table: DataTable, columns: Columns) -> Sequences:
     return replace(found, tags=tags, classes=classes)
 
 
-def _are_labels(table: DataTable, columns: Columns) -> bool:
+def _are_labels(table: DataTable, columns: OwnColumns) -> bool:
     """Words, or few whole numbers: labels; else numbers to be forecast."""
     if len(columns.target) != 1 or columns.horizon is not None:
         return False
