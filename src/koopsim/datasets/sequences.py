@@ -94,7 +94,7 @@ def read_sequences(path: Path | str, columns: OwnColumns) -> Sequences:
     return found
 
 
-def without_gaps(values: Sequence[Array], mean: Array) -> list[Array]:
+def carried_forward(values: Sequence[Array], mean: Array) -> list[Array]:
     """Each missing value as the one before it, or the channel's mean where there is none."""
     found = []
     for own in values:
