@@ -14,13 +14,13 @@ from koopsim.cli import parse
 from koopsim.config import Run, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
-from koopsim.kinds import task_kind
+from koopsim.kinds import OwnColumns
 from koopsim.presets import PRESETS, run_of
 
-OWN_DATA = "cifar10/sim-single"  # the preset that learns a user's images when none is named
+UNSAID = OwnColumns()
 
 USAGE = """usage: koopsim train PRESET [options]
-       koopsim train [PRESET] --data FOLDER_OR_NPZ [options]
+       koopsim train [PRESET] --data FOLDER_OR_FILE [--target COLUMN] [options]
        koopsim train --resume DIR
 
 Train a model of the paper and write a run directory: configuration, metrics, checkpoint, result.
@@ -32,6 +32,8 @@ presets:
   koopsim train copy/sim-single --scale smoke ends in seconds on a laptop.
   koopsim train cifar10/sim-single --recipe best adds augmentation and averaging to the same model.
   koopsim train --data photos names the pictures in photos/CLASS/NAME.png.
+  koopsim train --data table.csv --target price learns a column of a table.
+  koopsim train --data log.csv --id run --time t --goal forecast --horizon 24 learns how sequences go on.
 """
 
 
@@ -44,7 +46,7 @@ class TrainOptions:
     recipe: Literal["paper", "best"] = "paper"
     """The paper's recipe, or one free to augment, smooth and average; for the SIMs of image classification."""
     data: str | None = None
-    """Your own images instead of the preset's: a folder of CLASS/NAME.png, or an .npz. The model is fitted to them."""
+    """Your own data instead of the preset's: pictures, a table, sequences. The model is fitted to them."""
     size: str | None = None
     """Of your own images: scale and crop them to this many pixels, 64 or 96x64. Saved with the model."""
     resume: Path | None = None
@@ -71,6 +73,7 @@ class Arguments:
 
     run: Annotated[Run, tyro.conf.arg(name="")]
     options: Annotated[TrainOptions, tyro.conf.arg(name="")]
+    columns: Annotated[OwnColumns, tyro.conf.arg(name="")] = UNSAID
 
 
 def main(argv: list[str]) -> int:
@@ -80,7 +83,7 @@ def main(argv: list[str]) -> int:
         print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
     if argv[0].startswith("-") and _given(argv, "--data"):
-        argv = [OWN_DATA, *argv]
+        argv = ["", *argv]  # the data says which preset
     if argv[0].startswith("-"):
         raise KoopsimError("Name the preset first: koopsim train PRESET [options]. 'koopsim presets' lists them.")
     name, rest = argv[0], argv[1:]
@@ -89,14 +92,18 @@ def main(argv: list[str]) -> int:
     if _given(rest, "--recipe") == "best":
         name = f"{name.removesuffix(':best')}:best"
     data = _given(rest, "--data")
-    run = run_of(name, scale)
     if data is not None:
-        whole = run_of(name)
-        name, run = task_kind(whole.task).on_own_data(whole, name, data, _size(_given(rest, "--size")))
-    elif _given(rest, "--size") is not None:
+        from koopsim.cli.own_data import on_own_data
+
+        name, run = on_own_data(name, data, rest, _size(_given(rest, "--size")))
+    else:
+        run = run_of(name, scale)
+    if data is None and _given(rest, "--size") is not None:
         raise KoopsimError("--size is for pictures of your own: give --data FOLDER too.")
     default = Arguments(run, TrainOptions(scale=scale, recipe="best" if name.endswith(":best") else "paper"))
     arguments = parse(Arguments, rest, f"train {name}", default)
+    if data is None and arguments.columns.said():
+        raise KoopsimError(f"--{arguments.columns.said()[0]} is for data of your own: give --data FILE too.")
     return _train(arguments.options, arguments.run, name)
 
 

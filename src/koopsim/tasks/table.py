@@ -182,6 +182,7 @@ def batch_for(rows: int) -> int:
 class TableKind(TaskKind):
     config, task = TableConfig, TableTask
     setting, shown = ("data", str), ("score", "loss")
+    words = ("target", "goal", "drop", "group", "split")
     judged = Figure("score", "score", "{:.4f}", "{:.3f}", lower=False)
 
     @property

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from koopsim.config import DEQConfig, Recipe, Run, SIMConfig, SolverConfig, TaskConfig
 from koopsim.errors import KoopsimError
-from koopsim.kinds import Preset, TaskKind, register
+from koopsim.files import folders
+from koopsim.kinds import OwnColumns, Preset, TaskKind, register
 from koopsim.nn.byte_tcn import ByteTCNConfig
 from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.tasks.base import Answers, Figures, Split, Task
@@ -102,7 +103,7 @@ class Text(Task):
 @register
 class TextKind(TaskKind):
     config, task = TextConfig, Text
-    setting = ("text", str)
+    setting, words = ("text", str), ("goal",)
     judged = Figure("bits", "bits per byte", "{:.3f}", "{:.2f}", lower=True)
     shown = ("bits", "right")
 
@@ -119,6 +120,13 @@ class TextKind(TaskKind):
     def smoke(self, name: str, run: Run) -> Run:
         task = replace(run.task, length=32, windows=400)  # pyright: ignore[reportCallIssue]
         return replace(run, task=task, recipe=replace(run.recipe, epochs=2))
+
+    def on_own_table(self, run: Run, name: str, data: str, columns: OwnColumns) -> tuple[str, Run]:
+        """A text file: its windows, and the same model."""
+        if columns.goal not in (None, "forecast"):
+            raise KoopsimError(f"{data} is one text without labels; its next byte is all there is to be foretold.")
+        here = folders.plain_name(Path(data).resolve().stem, "The data")
+        return f"{here}/{name.split('/')[-1]}", replace(run, task=replace(run.task, text=str(Path(data).resolve())))  # pyright: ignore[reportCallIssue]
 
     def place(self, result: dict[str, Any]) -> str:
         return f"Bytes of {Path(result['run']['task']['text']).name}"

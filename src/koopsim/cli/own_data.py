@@ -1,0 +1,66 @@
+"""Which preset learns the data that a person brought, where none is named: by what was said of it and what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from koopsim.errors import KoopsimError
+from koopsim.kinds import OwnColumns, task_kind
+from koopsim.presets import run_of
+
+IMAGES, TABLE, TEXT = "cifar10/sim-single", "table/sim-single", "text/sim-single"
+OF_SEQUENCES = ("id", "time", "text", "horizon")  # whoever says one of these means sequences
+
+
+def read_columns(argv: list[str]) -> OwnColumns:
+    """What was said of the columns among all arguments."""
+    import tyro
+
+    plain = [word for word in argv if word not in ("-h", "--help")]
+    found: Any = tyro.cli(OwnColumns, args=plain, return_unknown_args=True)
+    return found[0]
+
+
+def preset_for(data: str, columns: OwnColumns) -> str:
+    """The preset that learns it."""
+    path, said = Path(data), columns.said()
+    folder = path.is_dir() and _holds_sequences(path)
+    arrays = path.suffix.lower() == ".npz" and columns.goal is not None and not columns.target
+    if folder or arrays or columns.goal in ("tag", "forecast") or any(word in said for word in OF_SEQUENCES):
+        return f"{columns.goal or _goal_of(data, columns)}/sim-single"
+    if path.suffix.lower() == ".txt":
+        return TEXT
+    return TABLE if columns.target else IMAGES
+
+
+def _holds_sequences(folder: Path) -> bool:
+    from koopsim.datasets.sequences import FILES
+
+    inside = [p for p in folder.iterdir() if not p.name.startswith(".")]
+    files = inside if not any(p.is_dir() for p in inside) else [f for p in inside if p.is_dir() for f in p.iterdir()]
+    return any(f.suffix.lower() in FILES for f in files)
+
+
+def _goal_of(data: str, columns: OwnColumns) -> str:
+    """What the sequences themselves say: labels, tags, or neither."""
+    from koopsim.datasets.sequences import read_sequences
+
+    found = read_sequences(data, columns)
+    return "classify" if found.labels is not None else "tag" if found.tags is not None else "forecast"
+
+
+def on_own_data(name: str, data: str, argv: list[str], size: tuple[int, int] | None) -> tuple[str, Any]:
+    """(name, run) of a preset on the user's data."""
+    columns = read_columns(argv)
+    name = preset_for(data, columns) + name if name in ("", ":best") else name
+    run = run_of(name)
+    kind = task_kind(run.task)
+    useless = [word for word in columns.said() if word not in kind.words]
+    if useless:
+        raise KoopsimError(f"--{useless[0]} says nothing to {name}, which is to learn {data}; leave it out.")
+    if kind.words:
+        if size is not None:
+            raise KoopsimError(f"--size is for pictures; {name} does not look at any.")
+        return kind.on_own_table(run, name, data, columns)
+    return kind.on_own_data(run, name, data, size)
