@@ -249,6 +249,7 @@ class Training(Course):
             "name": name,
             "parameters": count_parameters(models[0]),
             **{split: self.task.evaluate(models, split) for split in self.task.reported(self.run)},
+            **self.task.concluded(models),
             **many,
             "train_seconds": self.seconds,
             "milliseconds_per_step": 1e3 * self.seconds / self.steps,

@@ -35,7 +35,7 @@ def preset_for(data: str, columns: OwnColumns) -> str:
 
 
 def _holds_sequences(folder: Path) -> bool:
-    from koopsim.datasets.sequences import FILES
+    from koopsim.datasets.sequence_files import FILES
 
     inside = [p for p in folder.iterdir() if not p.name.startswith(".")]
     files = inside if not any(p.is_dir() for p in inside) else [f for p in inside if p.is_dir() for f in p.iterdir()]
@@ -44,7 +44,7 @@ def _holds_sequences(folder: Path) -> bool:
 
 def _goal_of(data: str, columns: OwnColumns) -> str:
     """What the sequences themselves say: labels, tags, or neither."""
-    from koopsim.datasets.sequences import read_sequences
+    from koopsim.datasets.sequence_files import read_sequences
 
     found = read_sequences(data, columns)
     return "classify" if found.labels is not None else "tag" if found.tags is not None else "forecast"

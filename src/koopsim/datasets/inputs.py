@@ -20,6 +20,7 @@ from PIL import Image
 from koopsim.config import from_dict, to_dict
 from koopsim.datasets.folder import ENDINGS, decode, decoded
 from koopsim.datasets.images import Images
+from koopsim.datasets.sequence_inputs import SequenceInputs
 from koopsim.datasets.table_inputs import TableInputs
 from koopsim.errors import KoopsimError
 from koopsim.runs import read_run_json, write_json
@@ -88,13 +89,14 @@ class ImageInputs:
         return from_dict(cls, data, where)
 
 
-Inputs = ImageInputs | TableInputs
+Inputs = ImageInputs | TableInputs | SequenceInputs
 
 
 def inputs_from_dict(data: Any, where: str) -> Inputs:
-    """What a model takes, from JSON: rows of a table, or pictures, which files from before tables do not name."""
-    rows = isinstance(data, dict) and data.get("kind") == TableInputs.__name__
-    return (TableInputs if rows else ImageInputs).from_dict(data, where)
+    """What a model takes, from JSON: rows, sequences, or pictures, which files from before tables do not name."""
+    kinds = {"TableInputs": TableInputs, "SequenceInputs": SequenceInputs}
+    kind = str(data.get("kind")) if isinstance(data, dict) else ""
+    return kinds.get(kind, ImageInputs).from_dict(data, where)
 
 
 def write_inputs(folder: Path, inputs: Inputs) -> None:
@@ -105,7 +107,7 @@ def write_inputs(folder: Path, inputs: Inputs) -> None:
 def read_inputs(folder: Path) -> Inputs | None:
     """What a run wrote down; None of one from before this was written, or of another task."""
     file = folder / FILE
-    return ImageInputs.from_dict(read_run_json(file), str(file)) if file.exists() else None
+    return inputs_from_dict(read_run_json(file), str(file)) if file.exists() else None
 
 
 def picture_files(paths: Sequence[Path | str]) -> list[Path]:

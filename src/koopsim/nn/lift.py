@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from koopsim.config import IdentityConfig, MLPConfig, TCNConfig, VGGConfig
-from koopsim.kinds import LiftKind, Shape, register
+from koopsim.config import IdentityConfig, LiftConfig, MLPConfig, TCNConfig, VGGConfig
+from koopsim.kinds import LiftKind, SequenceShape, Shape, register
 from koopsim.nn import stretches
 from koopsim.nn.linear import Linear
 from koopsim.nn.padding import padded_kernels, patch_product, patches
@@ -271,6 +271,16 @@ class TCNKind(LiftKind):
 
     def build(self, config: TCNConfig, dim: int) -> TCN:
         return TCN(dim, config.levels, config.channels, config.kernel, config.input_channels)
+
+    def for_sequences(self, config: TCNConfig, shape: SequenceShape) -> LiftConfig:
+        """As many levels as it takes to look back over the whole sequence; bytes are embedded first."""
+        reach = 2 * (config.kernel - 1)  # of a level of dilation 1
+        levels = max(2, min(8, math.ceil(math.log2((shape.length - 1) / reach + 1)))) if config.kernel > 1 else 8
+        if shape.channels:
+            return replace(config, levels=levels, input_channels=shape.channels)
+        from koopsim.nn.byte_tcn import ByteTCNConfig
+
+        return ByteTCNConfig(levels, config.channels, config.kernel)
 
     def example(self, config: TCNConfig, batch: int, length: int, random: torch.Generator) -> Example:
         """Symbols, or vectors where it takes more than one channel."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim.config import FourierConfig, ModelConfig, SIMConfig
-from koopsim.kinds import ModelKind, Shape, lift_kind, register
+from koopsim.kinds import ModelKind, SequenceShape, Shape, lift_kind, register
 from koopsim.nn.fourier import NormalisedFourierFeatures, RandomFourierFeatures
 from koopsim.nn.lift import TCN
 from koopsim.nn.limit import LimitOperator
@@ -186,6 +186,9 @@ class SIMKind(ModelKind):
 
     def for_rows(self, config: SIMConfig, inputs: int, outputs: int) -> SIMConfig:
         return replace(config, lift=lift_kind(config.lift).for_rows(config.lift, inputs), outputs=outputs)
+
+    def for_sequences(self, config: SIMConfig, shape: SequenceShape, outputs: int) -> SIMConfig:
+        return replace(config, lift=lift_kind(config.lift).for_sequences(config.lift, shape), outputs=outputs)
 
     def coarser(self, config: SIMConfig, factor: float) -> ModelConfig:
         return self.with_bandwidth(config, config.fourier.bandwidth * factor) if config.fourier else config

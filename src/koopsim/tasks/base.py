@@ -90,6 +90,7 @@ class Task(ABC):
     many: bool = False  # a run trains one network for each of its `names`
     at_once: int | None = None  # of those, how many together; None: as memory allows
     by_itself: bool = True  # a single member is trained by the module's own kernels
+    labels: bool = True  # whole numbers in y are classes, of which the model needs an output each
     checks_itself: bool = False  # whether model and data fit was looked at by whoever made it
     fast_alone: tuple[str, ...] = ("bf16",)  # precisions in which those kernels on CUDA beat a stack of members
 
@@ -172,6 +173,10 @@ class Task(ABC):
         """An epoch's entries in metrics.jsonl: losses (members, steps), and the figures on the validation split."""
         found = {"train_loss": float(losses.double().mean())}
         return found | {f"valid_{key}": value for key, value in (figures or {}).items()}
+
+    def concluded(self, models: Sequence[nn.Module]) -> dict[str, Any]:
+        """What else a run's result holds: JSON values that follow from the trained models."""
+        return {}
 
     def evaluate(self, model: nn.Module | Iterable[nn.Module], split: str) -> Figures:
         """The figures on a split, each a plain number, of a model or of one model a member."""

@@ -25,7 +25,7 @@ def refuse_misfits(run: Run, task: Task) -> None:
     except (RuntimeError, ValueError, IndexError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise KoopsimError(f"The model cannot be given this data: {first.rstrip('.')}.") from error
-    classes = 0 if y.is_floating_point() else 1 + int(max(y.max(), task.split("test")[1].max()))
+    classes = 0 if y.is_floating_point() or not task.labels else 1 + int(max(y.max(), task.split("test")[1].max()))
     if classes > outputs.shape[-1]:
         raise KoopsimError(
             f"The model has {outputs.shape[-1]} outputs and the data {classes} classes; set --model.outputs {classes}."

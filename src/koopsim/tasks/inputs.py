@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from koopsim.datasets.inputs import ImageInputs, write_inputs
-from koopsim.datasets.table_inputs import TableInputs
+from koopsim.datasets.inputs import ImageInputs, Inputs, write_inputs
 from koopsim.tasks.base import Task
 from koopsim.tasks.classification import Classification
+from koopsim.tasks.sequence_data import OfSequences
 from koopsim.tasks.table import TableTask
 
 
-def inputs_of(task: Task) -> ImageInputs | TableInputs | None:
-    """How pictures or rows become the inputs of a model of this task; None of tasks that have neither."""
-    if isinstance(task, TableTask):
+def inputs_of(task: Task) -> Inputs | None:
+    """How pictures, rows or sequences become the inputs of a model of this task; None of tasks that have neither."""
+    if isinstance(task, TableTask | OfSequences):
         return task.takes
     if not isinstance(task, Classification):
         return None
