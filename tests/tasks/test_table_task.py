@@ -71,7 +71,7 @@ def test_trials_of_a_search_share_a_stack():
 
 
 def test_batches_grow_with_the_table():
-    assert [batch_for(n) for n in (10, 400, 1000, 5000, 10**6)] == [32, 32, 32, 256, 512]
+    assert [batch_for(n) for n in (10, 150, 400, 1000, 10**4, 10**5, 10**7)] == [32, 64, 128, 128, 512, 2048, 4096]
 
 
 @pytest.mark.parametrize(

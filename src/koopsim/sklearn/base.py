@@ -33,6 +33,7 @@ from koopsim.nn import count_parameters
 from koopsim.sklearn.fitted import HeldOut, Learnt, few_threads, learn, untrained_model
 from koopsim.tasks.base import Samples
 from koopsim.tasks.row_losses import row_loss, row_targets
+from koopsim.tasks.table import batch_for
 
 Array = NDArray[Any]
 ROWS = 65536  # that are answered at a time
@@ -113,8 +114,7 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _recipe(self, rows: int, further: bool) -> Recipe:
         self._check_parameters()
-        size = self.batch_size
-        size = min(max(32, 2 ** int(math.log2(max(1, rows / 16)))), 512) if size == "auto" else int(size)
+        size = batch_for(rows) if self.batch_size == "auto" else int(self.batch_size)
         return Recipe(
             size,
             1 if further else self.epochs,

@@ -9,10 +9,11 @@ the run (datasets/table_inputs.py). Rows are cut by share, by group or as a colu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,8 +28,9 @@ from koopsim.datasets.table_inputs import Meaning, Target, learn_inputs, learn_t
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.implicit.rows import RowDEQConfig, RowMonDEQConfig
-from koopsim.kinds import Preset, TaskKind, model_kind, register
+from koopsim.kinds import OwnColumns, Preset, TaskKind, model_kind, register
 from koopsim.nn.cross_entropy import cross_entropy
+from koopsim.nn.folded import folded
 from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
 from koopsim.tasks.base import Answers, Figures, Split, Task
 from koopsim.tasks.row_losses import squares
@@ -36,6 +38,7 @@ from koopsim.words import Figure
 
 FEWEST = 10  # rows that can be cut into three
 EVALUATION_BATCH = 8192
+FOLDS = 128  # rows of a batch from which multiplying neighbouring matrices first pays
 
 
 @dataclass(frozen=True)
@@ -104,6 +107,13 @@ class TableTask(Task):
     def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return cross_entropy(outputs, targets, smoothing) if self.classes else squares(outputs, targets)
 
+    def member_loss(self, run: Run) -> Callable[..., Tensor]:
+        """Neighbouring matrices are multiplied first where a batch has more rows than they."""
+        smoothing = run.recipe.label_smoothing
+        if run.recipe.batch_size < FOLDS:
+            return super().member_loss(run)
+        return lambda model, x, y: self.loss(folded(model, x), y, smoothing)
+
     def outputs(self, answers: Answers, x: Tensor) -> Tensor:
         """(members, n, outputs), float64: scores of classes, or numbers in deviations."""
         return torch.cat([answers(piece) for piece in x.split(EVALUATION_BATCH)], dim=1).double()
@@ -135,7 +145,7 @@ def row_figures(outputs: Tensor, y: Tensor, targets: Sequence[Target]) -> Figure
 
 
 def _not_inputs(config: TableConfig) -> list[str]:
-    """Columns that are there and are not to be learnt from: neither those that decide the split."""
+    """OwnColumns that are there and are not to be learnt from: neither those that decide the split."""
     return list(dict.fromkeys([*config.drop, *(c for c in (config.group, config.split) if c is not None)]))
 
 
@@ -165,7 +175,7 @@ MODELS: dict[str, ModelConfig] = {
     "mondeq": RowMonDEQConfig(outputs=1),
 }
 RECIPE = Recipe(64, 100, 8e-3, "cosine", weight_decay=1.0, average=0.9)
-LARGEST_BATCH = 512
+LARGEST_BATCH = 4096
 
 
 def recipe_for(rows: int, recipe: Recipe = RECIPE) -> Recipe:
@@ -174,8 +184,8 @@ def recipe_for(rows: int, recipe: Recipe = RECIPE) -> Recipe:
 
 
 def batch_for(rows: int) -> int:
-    """A power of two, about a sixteenth of the rows, from 32 to 512."""
-    return min(max(32, 2 ** max(0, (rows // 16).bit_length() - 1)), LARGEST_BATCH)
+    """The power of two nearest to 5 sqrt(rows), from 32 to 4096: more steps an epoch of larger tables, and larger."""
+    return min(max(32, 2 ** round(math.log2(5 * math.sqrt(max(1, rows))))), LARGEST_BATCH)
 
 
 @register
@@ -209,11 +219,11 @@ class TableKind(TaskKind):
         }
         return SearchSpace(parameters, 8 if smoke else 100, epochs, max(1, epochs // 8), 2, "loss", "min")
 
-    def on_own_table(self, run: Run, name: str, data: str, columns: Any) -> tuple[str, Run]:
-        """(name, run) with the user's table, the model's shape following from it. `columns`: kinds.Columns."""
-        meanings: dict[str | None, Literal["classification", "regression"]] = {
-            "classify": "classification", "regress": "regression",
-        }  # fmt: skip
+    def on_own_table(self, run: Run, name: str, data: str, columns: OwnColumns) -> tuple[str, Run]:
+        """The model's shape and the size of a batch follow from the table."""
+        if columns.goal in ("tag", "forecast"):
+            raise KoopsimError(f"--goal {columns.goal} is for sequences; of a table it is classify or regress.")
+        meanings: dict[str | None, Meaning] = {"classify": "classification", "regress": "regression"}
         place = data if data in NAMED else str(Path(data).resolve())
         task = TableConfig(
             place, tuple(columns.target), meanings.get(columns.goal), tuple(columns.drop), columns.group, columns.split

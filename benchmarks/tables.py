@@ -1,0 +1,189 @@
+"""Tables: SIMs beside perceptrons, linear models and trees; how long a fit takes; a search of stacked trials.
+
+    python benchmarks/tables.py study --jobs 16 [--seeds 5] [--trials 30] --out results/tables-study.json
+    python benchmarks/tables.py speed [--device cuda] --out results/tables-speed.json
+    python benchmarks/tables.py search --device cuda --out results/h200/tables-search.json
+
+study    of each table and seed a quarter of the rows is the test; a search holds a quarter of the others out. Ranks are
+         of the four models on each table, by the mean over seeds (accuracy or R^2); 1 is best
+speed    seconds of a whole fit, the median of five; 100,000 x 20 at equal epochs, the first captured step included
+search   100 trials of the engine, one stack, each of all its epochs; RandomizedSearchCV of MLPRegressor on one core,
+         some of its trials, times as many as there are
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+from scipy.stats import loguniform, rankdata
+from sklearn import datasets
+from sklearn.model_selection import RandomizedSearchCV, ShuffleSplit, train_test_split
+from sklearn.neural_network import MLPRegressor
+from table_sets import MODELS, TABLES, classifies, model, space
+from threadpoolctl import threadpool_limits
+
+from koopsim.runs import environment, write_json
+from koopsim.sklearn import SIMClassifier, SIMRegressor
+
+QUARTER = 0.25
+
+
+def one(table: str, name: str, seed: int, trials: int) -> dict[str, Any]:
+    """A model with its defaults (no trials), or the best of a search, on one table and seed."""
+    warnings.simplefilter("ignore")  # a perceptron that stopped at max_iter says so every time
+    classes = classifies(table)
+    X, y = TABLES[table](seed)
+    a, b, p, q = train_test_split(X, y, test_size=QUARTER, random_state=seed, stratify=y if classes else None)
+    found = model(name, classes, seed)
+    if trials:
+        once = ShuffleSplit(1, test_size=QUARTER, random_state=seed)
+        found = RandomizedSearchCV(found, space(name, classes), n_iter=trials, cv=once, random_state=seed)
+    began = time.perf_counter()
+    with threadpool_limits(1):
+        found.fit(a, p)
+    seconds = time.perf_counter() - began
+    best = {key: str(value) for key, value in found.best_params_.items()} if trials else {}
+    row = {"table": table, "model": name, "seed": seed, "trials": trials, "score": float(found.score(b, q))}
+    return row | {"seconds": seconds, "best": best}
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and spread of each table and model, and its rank among the models."""
+    found = []
+    for trials in sorted({row["trials"] for row in rows}):
+        for table in TABLES:
+            own = {m: [r for r in rows if (r["table"], r["model"], r["trials"]) == (table, m, trials)] for m in MODELS}
+            means = {m: statistics.mean(r["score"] for r in of) for m, of in own.items()}
+            ranks = dict(zip(MODELS, rankdata([-means[m] for m in MODELS]).tolist(), strict=True))
+            for m, of in own.items():
+                spread = statistics.stdev(r["score"] for r in of) if len(of) > 1 else 0.0
+                seconds = statistics.median(r["seconds"] for r in of)
+                found.append({"table": table, "model": m, "trials": trials, "mean": means[m], "spread": spread,
+                              "rank": ranks[m], "seconds": seconds, "seeds": len(of)})  # fmt: skip
+    return found
+
+
+def study(options: argparse.Namespace) -> dict[str, Any]:
+    """Every model on every table, the longest searches first."""
+    asked = [(t, m, s, n) for n in (options.trials, 0) for m in MODELS for t in TABLES for s in range(options.seeds)]
+    rows: list[dict[str, Any]] = list(Parallel(options.jobs, verbose=5)(delayed(one)(*each) for each in asked))  # pyright: ignore
+    told = summary(rows)
+    ranks = {
+        f"{m}, {'search of ' + str(n) if n else 'defaults'}": statistics.mean(
+            r["rank"] for r in told if (r["model"], r["trials"]) == (m, n)
+        )
+        for n in sorted({r["trials"] for r in told})
+        for m in MODELS
+    }
+    return {"mean_ranks": ranks, "summary": told, "rows": rows, "tuned_on": "other tables and seeds, see table_sets.py"}
+
+
+def timed(fit: Callable[[], Any], times: int = 5) -> dict[str, float]:
+    found = []
+    for _ in range(times):
+        began = time.perf_counter()
+        fit()
+        found.append(time.perf_counter() - began)
+    return {"median_seconds": statistics.median(found), "least": min(found), "most": max(found), "times": times}
+
+
+def speed(options: argparse.Namespace) -> dict[str, Any]:
+    """A whole fit, from arrays to a model that answers."""
+    warnings.simplefilter("ignore")
+    X, y = datasets.load_breast_cancer(return_X_y=True)
+    SIMClassifier(epochs=1).fit(X, y)  # what a process does once is not the fit's
+    rows = [{"what": "SIMClassifier(), breast cancer", **timed(lambda: SIMClassifier(random_state=0).fit(X, y))}]
+    X, y = datasets.make_friedman1(options.rows, n_features=20, noise=1.0, random_state=0)
+    y = (y - y.mean()) / y.std()
+    epochs, device = options.epochs, options.device
+    plain = {"max_iter": epochs, "n_iter_no_change": epochs, "tol": 0.0, "random_state": 0}
+    threads = [1, None] if device == "cpu" else [None]
+    for count in threads:
+        told = {"rows": options.rows, "epochs": epochs, "threads": count or "all"}
+        with threadpool_limits(count):
+            for batch in ("auto", 200):
+                sim = SIMRegressor(epochs=epochs, batch_size=batch, device=device, random_state=0)
+                took = timed(lambda each=sim: each.fit(X, y), 3)
+                rows.append({"what": f"SIMRegressor, {device}", "batch": batch, **told, **took, "r2": sim.score(X, y)})
+            mlp = MLPRegressor(**plain)
+            took = timed(lambda each=mlp: each.fit(X, y), 3 if epochs <= 20 else 1)
+            rows.append({"what": "MLPRegressor, cpu", "batch": 200, **told, **took, "r2": mlp.score(X, y)})
+    return {"rows": rows}
+
+
+def search(options: argparse.Namespace) -> dict[str, Any]:
+    """A stack of trials on a device, beside scikit-learn's trials one after the other on a core."""
+    from koopsim.config import Recipe, Run
+    from koopsim.kinds import model_kind
+    from koopsim.searching.carrying_out import search as searched
+    from koopsim.spaces import LogUniform, SearchSpace
+    from koopsim.tasks.table import MODELS as OURS
+    from koopsim.tasks.table import TableConfig
+
+    warnings.simplefilter("ignore")
+    X, y = datasets.make_friedman1(options.rows, n_features=20, noise=1.0, random_state=0)
+    epochs = options.epochs
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "friedman.npz"
+        np.savez(file, x=X, y=y)
+        shape = model_kind(OURS["sim-single"]).for_rows(OURS["sim-single"], 20, 1)
+        recipe = Recipe(options.batch, epochs, 8e-3, "cosine", weight_decay=0.1)
+        run = Run(shape, TableConfig(str(file), ("y",), "regression"), recipe, train_on="train")
+        drawn = {"recipe.learning_rate": LogUniform(1e-3, 3e-2), "recipe.weight_decay": LogUniform(1e-2, 10.0)}
+        whole = SearchSpace(drawn, options.trials, epochs, epochs, 2, "loss", "min")  # nobody is stopped early
+        began = time.perf_counter()
+        result = searched(run, Path(folder) / "search", space=whole, device=options.device, progress=False)
+        ours = time.perf_counter() - began
+    mlp = MLPRegressor(max_iter=epochs, n_iter_no_change=epochs, tol=0.0, batch_size=options.batch, random_state=0)
+    theirs = {"alpha": loguniform(1e-5, 1), "learning_rate_init": loguniform(3e-4, 2e-2)}
+    once = ShuffleSplit(1, test_size=0.1, random_state=0)
+    scaled = (y - y.mean()) / y.std()
+    began = time.perf_counter()
+    with threadpool_limits(1):
+        RandomizedSearchCV(mlp, theirs, n_iter=options.theirs, cv=once, refit=False, random_state=0).fit(X, scaled)
+    each = (time.perf_counter() - began) / options.theirs
+    best = {key: value for key, value in result.items() if key in ("best", "trials", "seconds")}
+    return {
+        "rows": options.rows, "epochs": epochs, "batch": options.batch, "trials": options.trials,
+        "device": options.device, "stack_seconds": ours, "their_seconds_a_trial": each,
+        "their_trials_measured": options.theirs, "their_seconds": each * options.trials,
+        "times_faster": each * options.trials / ours,
+        "found": str(best)[:500],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("study", "speed", "search"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--trials", type=int, help="of a search; 30 in the study, 100 of a stack")
+    parser.add_argument("--theirs", type=int, default=5, help="trials of RandomizedSearchCV that are measured")
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--batch", type=int, default=200)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    options.trials = options.trials or {"study": 30, "search": 100}.get(options.what, 0)
+    began = time.perf_counter()
+    found = {"study": study, "speed": speed, "search": search}[options.what](options)
+    asked = {key: str(value) for key, value in vars(options).items()}
+    write_json(options.out, {"what": __doc__, "asked": asked, **found, "wall_seconds": time.perf_counter() - began,
+                             "environment": environment()})  # fmt: skip
+    print({key: value for key, value in found.items() if key not in ("rows", "summary")})
+    for row in found["rows"] if options.what == "speed" else []:
+        print(row)
+
+
+if __name__ == "__main__":
+    main()
