@@ -166,15 +166,15 @@ def _marks(table: DataTable, config: TableConfig) -> Marks:
 # ---------------------------------------------------------------- what the house asks of the task
 
 MODELS: dict[str, ModelConfig] = {
-    "sim-single": SIMConfig(MLPConfig(2, 64), lift_dim=64, hidden=64, outputs=1),
+    "sim-single": SIMConfig(MLPConfig(2, 64, 1), lift_dim=64, hidden=32, outputs=1),
     "sim-two": SIMConfig(
-        MLPConfig(2, 64), lift_dim=64, fourier=FourierConfig(128, normalise=True), hidden=64, outputs=1
+        MLPConfig(2, 64, 1), lift_dim=64, fourier=FourierConfig(128, normalise=True), hidden=32, outputs=1
     ),
-    "sim-rff": SIMConfig(IdentityConfig(2), fourier=FourierConfig(128, 4.0), hidden=64, outputs=1),
+    "sim-rff": SIMConfig(IdentityConfig(2), fourier=FourierConfig(128, 4.0), hidden=32, outputs=1),
     "deq": RowDEQConfig(),
     "mondeq": RowMonDEQConfig(outputs=1),
 }
-RECIPE = Recipe(64, 100, 8e-3, "cosine", weight_decay=1.0, average=0.9)
+RECIPE = Recipe(64, 100, 8e-3, "cosine", weight_decay=2.0, average=0.9)
 LARGEST_BATCH = 4096
 
 
