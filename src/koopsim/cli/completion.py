@@ -88,9 +88,10 @@ def _spelt(settings: Any, head: str = "") -> Iterator[str]:
     hints = get_type_hints(settings if isinstance(settings, type) else type(settings), include_extras=True)
     for field in fields(settings):
         value, name = getattr(settings, field.name, None), f"{head}{field.name.strip('_').replace('_', '-')}"
+        marks = getattr(hints[field.name], "__metadata__", ())
         if is_dataclass(value):
-            yield from _spelt(value, f"{name}.")
-        elif tyro.conf.Positional not in getattr(hints[field.name], "__metadata__", ()):
+            yield from _spelt(value, head if any(getattr(m, "name", None) == "" for m in marks) else f"{name}.")
+        elif tyro.conf.Positional not in marks:
             yield f"--{name}"
 
 
