@@ -10,6 +10,7 @@ from koopsim.kinds import OwnColumns, task_kind
 from koopsim.presets import run_of
 
 IMAGES, TABLE, TEXT = "cifar10/sim-single", "table/sim-single", "text/sim-single"
+TABLES = (".csv", ".tsv", ".parquet", ".arrow", ".feather")
 OF_SEQUENCES = ("id", "time", "text", "horizon")  # whoever says one of these means sequences
 
 
@@ -31,6 +32,8 @@ def preset_for(data: str, columns: OwnColumns) -> str:
         return f"{columns.goal or _goal_of(data, columns)}/sim-single"
     if path.suffix.lower() == ".txt":
         return TEXT
+    if path.suffix.lower() in TABLES and not columns.target:
+        raise KoopsimError(f"{data} is a table: say which of its columns is to be foretold, --target COLUMN.")
     return TABLE if columns.target else IMAGES
 
 
