@@ -29,6 +29,7 @@ WHY = (OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedErro
 def read_npy(path: Path) -> NDArray[Any]:
     """The array in a .npy file."""
     try:
+        require_memory(2 * path.stat().st_size, f"{path} asks for")
         data = read_bytes(path, MOST_BYTES, ".npy")
         return _array(io.BytesIO(data), len(data), str(path))
     except WHY as error:
@@ -38,6 +39,7 @@ def read_npy(path: Path) -> NDArray[Any]:
 def read_npz(path: Path, copies: int = 3) -> dict[str, NDArray[Any]]:
     """The arrays in an .npz by name; `copies` is how many of each its user will need room for."""
     try:
+        require_memory(path.stat().st_size, f"{path} asks for")
         data = io.BytesIO(read_bytes(path, MOST_BYTES, ".npz"))
         if not zipfile.is_zipfile(data):
             raise ValueError("it is no archive of arrays")
@@ -93,4 +95,6 @@ def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
 
 
 def _first(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it"
     return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
 SHOWN = 3  # modes and states that are drawn
+WEAK = 1e-3  # modes below this share of the largest amplitude are not
 AHEAD = 0.25  # of the trajectory's length is forecast beyond its end
 FEW = 20  # states up to which bars are drawn instead of lines
 
@@ -75,7 +76,8 @@ def _rates(figure: Any, ax: Any, table: ModeTable) -> None:
 
 
 def _modes(ax: Any, model: EDMD, table: ModeTable) -> None:
-    d, lead = model.n_features_in_, range(min(SHOWN, len(table)))
+    seen = int(np.sum(table.amplitude >= WEAK * table.amplitude.max(initial=0.0)))  # others are noise to the eye
+    d, lead = model.n_features_in_, range(min(SHOWN, max(1, seen)))
     modes = model.modes_[:, table.index[: len(lead)]]
     peak = np.abs(modes).argmax(axis=0)
     turn = np.exp(-1j * np.angle(modes[peak, np.arange(len(lead))]))
