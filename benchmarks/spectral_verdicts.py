@@ -1,10 +1,11 @@
 """How often is the verdict right? Matrices, matrices with a declared noise, and EDMD on data, each many thousand times.
 
-    python benchmarks/spectral_verdicts.py [--cases 10000] [--seed 27182] [--minutes 40] [--out FILE]
+    python benchmarks/spectral_verdicts.py [--cases 10000] [--seed 16180] [--minutes 40] [--out FILE]
 
 The cases, and what makes one decidable, are those of tests/spectral: `matrix_cases.py`, `data_cases.py`. Each answer is
 counted as right, undecided or wrong; once as it is, once `strict` (what was not certain counts as undecided). Certain
 answers of `origin` are also put to the test that made them: no point of the circle within the noise of the spectrum.
+A case that raises counts as wrong and certain.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import matrix_cases  # noqa: E402
 
 from koopsim.runs import environment, write_json  # noqa: E402
 from koopsim.spectral import EDMD, analyze  # noqa: E402
+from koopsim.spectral.noise import balanced  # noqa: E402
 
 
 def matrix(rng: np.random.Generator, noises: tuple[float, ...]) -> tuple[str, bool, str, bool, set[str]]:
@@ -41,10 +43,11 @@ def matrix(rng: np.random.Generator, noises: tuple[float, ...]) -> tuple[str, bo
         case = matrix_cases.random_case(rng, noises=noises, graded=0.1 if noises == (0.0,) else 0.0)
     verdict = analyze(case.A, noise=case.noise or None)
     certain = verdict.certain
-    if certain and verdict.case == "origin" and "graded" not in case.tags:
-        delta = verdict.noise * np.linalg.norm(case.A)
+    if certain and verdict.case == "origin":
+        A = case.A if case.noise else balanced(case.A)[0]  # rounding is that of each entry: the same in other units
+        delta = verdict.noise * np.linalg.norm(A)
         circle = np.exp(1j * np.r_[np.linspace(0, np.pi, 60), np.angle(verdict.eigenvalues)])
-        reached = min(np.linalg.svd(case.A - z * np.eye(len(case.A)), compute_uv=False)[-1] for z in circle)
+        reached = min(np.linalg.svd(A - z * np.eye(len(A)), compute_uv=False)[-1] for z in circle)
         if reached <= delta:  # a matrix within the noise has an eigenvalue on the circle
             return "origin", True, "not certain", not case.ambiguous, case.tags | {"certain, but reached"}
     return verdict.case, certain, case.truth, not case.ambiguous, case.tags | {f"noise {case.noise:g}"}
@@ -65,9 +68,12 @@ STUDIES = {
 
 
 def answer(task: tuple[str, int, int]) -> tuple[int, str, bool, str, bool, set[str]]:
-    """One case; each has a seed of its own, so that it can be looked at alone."""
+    """One case; each has a seed of its own, so that it can be looked at alone. One that raises is said "failed"."""
     name, seed, i = task
-    return i, *STUDIES[name](np.random.default_rng([seed, i]))
+    try:
+        return i, *STUDIES[name](np.random.default_rng([seed, i]))
+    except Exception as error:
+        return i, "failed", True, "an answer", True, {f"{type(error).__name__}: {error}"}
 
 
 def study(answers: Iterator[tuple[int, str, bool, str, bool, set[str]]], until: float) -> dict:
@@ -109,7 +115,7 @@ def study(answers: Iterator[tuple[int, str, bool, str, bool, set[str]]], until: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=10000, help="of each study")
-    parser.add_argument("--seed", type=int, default=27182)
+    parser.add_argument("--seed", type=int, default=16180)
     parser.add_argument("--minutes", type=float, default=40.0, help="after which each study still running stops")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", choices=sorted(STUDIES), default=None)
@@ -119,7 +125,7 @@ def main() -> None:
     result = {
         "what": __doc__,
         "seed": options.seed,
-        "seeds_looked_at_while_tuning": list(range(100)) + [777, 778, 2023],
+        "seeds_looked_at_while_tuning": list(range(100)) + [777, 778, 2023, 27182, 31415],
     }
     for name in STUDIES:
         if options.only in (None, name):

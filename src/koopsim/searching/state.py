@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from torch import Tensor
@@ -17,6 +18,8 @@ from koopsim.errors import KoopsimError
 from koopsim.files.tensors import read_tensors, tensors_bytes
 from koopsim.searching.directory import SearchDirectory
 from koopsim.searching.trial import Trial
+
+STATUSES = ("waiting", "running", "finished", "pruned", "diverged", "failed")
 
 
 def write_state(
@@ -35,8 +38,44 @@ def read_state(directory: SearchDirectory) -> tuple[dict[str, Any], list[Trial],
         tensors, header = read_tensors(path, "search state", finite=False)  # a trial that diverged holds NaN
         position = header["search"]
         trials = [Trial(**(t | {"run": from_dict(Run, t["run"])})) for t in position.pop("trials")]
+        _require_sense(position, trials)
     except FileNotFoundError:
         return None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise KoopsimError(f"{path} is not a whole search state ({error!r}). It cannot be used.") from error
     return position, trials, split_parts(tensors)[0]
+
+
+def _require_sense(position: dict[str, Any], trials: Sequence[Trial]) -> None:
+    """Kinds and ranges of all that the search goes on from; ValueError names the field."""
+
+    def require(good: bool, field: str) -> None:
+        if not good:
+            raise ValueError(f"no good {field!r}")
+
+    known = range(len(trials))
+    for field in ("turn", "position"):
+        require(_whole(position[field]), field)
+    require(_real(position["seconds"]), "seconds")
+    require(isinstance(position["asha"], list), "asha")
+    for rung in position["asha"]:
+        good = all(i.isdecimal() and int(i) in known and _real(v, least=None) for i, v in rung.items())
+        require(good, "asha")
+    require(isinstance(position["groups"], list), "groups")
+    for group in position["groups"]:
+        require(all(_whole(i) and i in known for i in group["waiting"]), "waiting")
+        require(all(i is None or (_whole(i) and i in known) for i in group["slots"]), "slots")
+        require(all(_whole(age) for age in group["ages"]), "ages")
+        require(len(group["ages"]) in (0, len(group["slots"])), "ages")
+    for place, trial in enumerate(trials):
+        require(trial.index == place and isinstance(trial.values, dict), "index")
+        require(trial.status in STATUSES and isinstance(trial.reason, str), "status")
+        require(all(_whole(line["t"], 1) and _real(line["seconds"]) for line in trial.curve), "curve")
+
+
+def _whole(value: Any, least: int = 0) -> bool:
+    return type(value) is int and value >= least
+
+
+def _real(value: Any, least: float | None = 0.0) -> bool:
+    return type(value) in (int, float) and isfinite(value) and (least is None or value >= least)

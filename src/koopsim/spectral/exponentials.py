@@ -204,13 +204,20 @@ def _residual(runs: list[Array], terms: Terms) -> tuple[Array, Array, list[Array
 def _refined(runs: list[Array], start: Terms, steps: int = STEPS) -> tuple[Terms, float]:
     """(terms of least squares, their sum of squares)."""
     cache: dict[bytes, tuple[Array, Array]] = {}
+    total = sum(z.size for z in runs)
 
     def both(vector: Array) -> tuple[Array, Array]:
         key = vector.tobytes()
         if key not in cache:
             cache.clear()
-            cache[key] = _residual(runs, start.moved(vector))[:2]
+            try:
+                cache[key] = _residual(runs, start.moved(vector))[:2]
+            except np.linalg.LinAlgError:  # a step too far: an infinite residual makes least_squares take a shorter one
+                cache[key] = np.full(total, np.inf), np.zeros((total, vector.size))
         return cache[key]
+
+    if not np.isfinite(both(start.vector)[0]).all():
+        return start, np.inf
 
     slope: Any = lambda v: both(v)[1]  # noqa: E731
     found = least_squares(
@@ -277,9 +284,12 @@ def _drift(runs: list[Array], terms: Terms) -> Array:
         if min(len(z) for z in half) < 4:
             return np.full(terms.growth.size, np.inf)
         unknowns = terms.vector.size + len(half) * half[0].shape[1] * (1 + int(np.sum(1 + terms.paired)))
-        r, J, _ = _residual(half, terms)
-        step = -np.linalg.lstsq(J, r, rcond=1e-10)[0]
-        found.append((step[: terms.growth.size], _uncertainty(half, terms, unknowns)[2]))
+        try:
+            r, J, _ = _residual(half, terms)
+            step = -np.linalg.lstsq(J, r, rcond=1e-10)[0]
+            found.append((step[: terms.growth.size], _uncertainty(half, terms, unknowns)[2]))
+        except np.linalg.LinAlgError:
+            return np.full(terms.growth.size, np.inf)
     (first, e1), (second, e2) = found
     return np.maximum(np.abs(first - second) - DOUBTED * np.hypot(e1, e2), 0.0)
 
@@ -288,7 +298,9 @@ def _foretold(runs: list[Array], terms: Terms, variance: float) -> tuple[float, 
     """How well a fit to the first part of each run foretells the rest of it."""
     cut = [max(4, int(SHARE * len(z))) for z in runs]
     early = [z[:c] for z, c in zip(runs, cut, strict=True)]
-    terms, _ = _refined(early, terms)
+    terms, left = _refined(early, terms)
+    if not np.isfinite(left):
+        return np.inf, 0.0
     amplitudes = _residual(early, terms)[2]
     wrong, seen, count = 0.0, 0.0, 0
     for z, c, B in zip(runs, cut, amplitudes, strict=True):

@@ -171,7 +171,11 @@ def of_runs(runs: list[Array], otherwise: Verdict) -> Verdict:
     notes: list[str] = []
     contradicted = True  # no matrix that says otherwise is believed of runs that cannot be foretold
     for window in windows:
-        found = fit_exponentials(window)
+        try:
+            found = fit_exponentials(window)
+        except np.linalg.LinAlgError as error:
+            notes.append(f"The exponentials of the runs could not be computed ({error}).")
+            continue
         if found is None:
             notes.append("The runs are too short to be fitted by exponentials.")
             contradicted = False
