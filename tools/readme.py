@@ -1,9 +1,9 @@
-"""Writes the README's tables from results/: `make readme`. With --check it only says whether they drifted."""
+"""Writes the tables of the README and of docs/evidence.md from results/: `make readme`. --check: did they drift?"""
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from koopsim.report import classification_table, collect, copy_memory_table
@@ -87,16 +87,53 @@ def speed_table(folder: Path) -> Table | None:
     return Table("Speed", head, rows, words=1) if rows else None
 
 
-def tables() -> dict[str, str]:
-    """What stands between the marks `<!-- name -->` and `<!-- /name -->`."""
+def brief(table: Table | None, columns: list[str], rows: Callable[[Row], bool] = lambda row: True) -> Table | None:
+    """Some columns of some rows, without the note: what fits a first look."""
+    if table is None:
+        return None
+    at = [list(table.head).index(column) for column in columns]
+    kept = [[row[i] for i in at] for row in table.rows if rows(list(row))]
+    return Table(table.title, columns, kept, words=min(table.words, len(columns)))
+
+
+def classified(table: Table | None) -> Table | None:
+    """Table 2 with a row a data set: the better monDEQ, the SIMs, the paper's figure in brackets."""
+    if table is None:
+        return None
+    found: dict[str, dict[str, Row]] = {}
+    for row in table.rows:
+        found.setdefault(row[0], {})[row[1]] = list(row)
+    accuracy, paper = (list(table.head).index(name) for name in ("accuracy %", "paper"))
+
+    def figure(row: Row | None) -> str:
+        if row is None:
+            return "-"
+        mean, published = row[accuracy].split(" ")[0], row[paper].split(" ")[0]
+        return f"{mean} ({published})" if published != "-" else mean
+
+    models = ["monDEQ (single)", "monDEQ (multi)", "SIM (single)", "SIM (two)", "SIM (single) best"]
+    rows = [[data, *(figure(of.get(model)) for model in models)] for data, of in found.items()]
+    return Table(table.title, ["test accuracy %", *models], rows)
+
+
+def tables() -> dict[Path, dict[str, str]]:
+    """What stands between the marks `<!-- name -->` and `<!-- /name -->` of each file."""
     results, _ = collect([ROOT / "results" / "h200"])
-    found = {"table1": copy_memory_table(results), "table2": classification_table(results)}
-    found |= {"table3": image_table(results), "speed": speed_table(ROOT / "results" / "h200")}
-    return {name: table.markdown() if table else "*not measured yet*" for name, table in found.items()}
+    one, two, three = copy_memory_table(results), classification_table(results), image_table(results)
+    whole = {"table1": one, "table2": two, "table3": three, "speed": speed_table(ROOT / "results" / "h200")}
+    first = {
+        "brief1": brief(one, ["model", "params", "test loss", "paper", "time"]),
+        "brief2": classified(two),
+        "brief3": brief(three, ["pictures", "model", "PSNR dB", "paper"], lambda row: not row[1].endswith("best")),
+    }
+    return {
+        file: {name: table.markdown() if table else "*not measured yet*" for name, table in found.items()}
+        for file, found in ((ROOT / "docs" / "evidence.md", whole), (ROOT / "README.md", first))
+    }
 
 
-def filled(text: str) -> str:
-    for name, table in tables().items():
+def filled(text: str, found: dict[str, str]) -> str:
+    for name, table in found.items():
         before, rest = text.split(f"<!-- {name} -->\n")
         _, after = rest.split(f"<!-- /{name} -->")
         text = f"{before}<!-- {name} -->\n{table}\n<!-- /{name} -->{after}"
@@ -106,13 +143,14 @@ def filled(text: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
-    readme = ROOT / "README.md"
-    old = readme.read_text()
-    new = filled(old)
-    if parser.parse_args().check:
-        return int(old != new)
-    readme.write_text(new)
-    return 0
+    check, drifted = parser.parse_args().check, 0
+    for file, found in tables().items():
+        old = file.read_text()
+        new = filled(old, found)
+        drifted |= int(old != new)
+        if not check:
+            file.write_text(new)
+    return drifted if check else 0
 
 
 if __name__ == "__main__":

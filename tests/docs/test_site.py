@@ -1,0 +1,145 @@
+"""The site: every block of it runs, every command in it is one that koopsim knows, it builds, and no link is dead."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+from koopsim.cli import VERBS, main
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pages import DOCS, ROOT, blocks, commands
+
+PAGES = sorted(DOCS.rglob("*.md"))
+RUN = [DOCS / name for name in ("start.md", "play.md", "spectra-matrices.md", "spectra-data.md", "trajectories.md")]
+RUN += sorted((DOCS / "stories").glob("*.md"))
+ELSEWHERE = {"bridge", "invariant-sets", "implicit", "coming-from-torchdeq", "own-pytorch"}  # with tests of their own
+
+
+def ids(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", RUN, ids=ids)
+def test_a_page_runs(page, tmp_path):
+    """In a process and a folder of its own, as a reader would."""
+    assert blocks(page), f"{page.name} has nothing to run"
+    here = Path(__file__).parent
+    command = [sys.executable, str(here / "pages.py"), str(page)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def shown(page: Path) -> list[list[str]]:
+    """The koopsim commands of a page, in fences or indented."""
+    text = page.read_text()
+    fenced = re.findall(r"^```(?:sh|bash)\n(.*?)^```", text, re.S | re.M)
+    indented = [re.sub(r" {2,}.*", "", line) for line in re.findall(r"^ {4}(koopsim .*)$", text, re.M)]
+    return [words for block in [*fenced, *indented] for words in commands(block)]
+
+
+class Parsed(Exception):
+    """What was typed is a command; it is not carried out."""
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_every_command_is_one(page, monkeypatch, tmp_path):
+    """Verbs, presets and options are those that there are: parsed as koopsim would, and stopped there."""
+    import koopsim.cli as cli
+
+    real = cli.parse
+
+    def parse_alone(*given, **more):
+        real(*given, **more)
+        raise Parsed
+
+    monkeypatch.chdir(tmp_path)
+    for words in shown(page):
+        if any(word.isupper() and len(word) > 1 for word in words) or "--plugin" in words or not words:
+            assert not words or words[0] in VERBS or words[0] == "VERB"
+            continue  # PRESET, FOLDER: a pattern, not a command
+        if words[0].startswith("-"):
+            continue
+        assert words[0] in VERBS, words
+        if "--data" in words:
+            continue  # looks at the folder before it knows its options; carried out in the stories
+        module = importlib.import_module(f"koopsim.cli.{cli.MODULES.get(words[0], words[0])}")
+        monkeypatch.setattr(module, "parse", parse_alone)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                main(words)
+        except Parsed:
+            continue
+        except SystemExit as stop:
+            pytest.fail(f"koopsim {' '.join(words)} is no command (exit {stop.code})")
+        pytest.fail(f"koopsim {' '.join(words)} was not understood")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_python_block_can_be_compiled(page):
+    for block in blocks(page):
+        if block.kind == "python":
+            compile(block.text, str(page), "exec")
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"], ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page):
+    """As files of the repository, where people read them too."""
+    text = re.sub(r"^```.*?^```|`[^`\n]*`", "", page.read_text(), flags=re.S | re.M)
+    for link in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", text):
+        made = re.fullmatch(r"(\.\./)*(reference|notebooks)/[\w-]+\.(md|ipynb)", link)  # written by the build
+        assert made or (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def site_module():
+    spec = importlib.util.spec_from_file_location("site_of_koopsim", ROOT / "tools" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_no_link_is_dead(tmp_path):
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed: pip install 'koopsim[docs]'")
+    began = time.perf_counter()
+    command = [sys.executable, str(ROOT / "tools" / "site.py"), "--out", str(tmp_path / "site")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert time.perf_counter() - began < 180
+    assert "analyze" in (tmp_path / "site" / "reference" / "spectral.html").read_text()
+    assert (tmp_path / "site" / "search" / "search_index.js").exists()  # found without a server
+    assert "<math" in (tmp_path / "site" / "theory.html").read_text()
+
+
+def test_dead_links_and_strangers_are_noticed(tmp_path):
+    (tmp_path / "a.html").write_text('<a href="b.html">b</a><a href="#there">t</a><script src="https://x.org/y.js"></script>')
+    (tmp_path / "c.html").write_text('<h1 id="here"></h1><a href="a.html">a</a><a href="#here">h</a>')
+    found = site_module().problems(tmp_path)
+    assert len(found) == 3
+    assert all(line.startswith("a.html") for line in found)
+
+
+def test_what_is_public_has_a_docstring():
+    spec = importlib.util.spec_from_file_location("reference_of_koopsim", ROOT / "tools" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    reference = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reference)
+    import koopsim
+
+    bare = [name for name in reference.top_names() if not reference.own_doc(getattr(koopsim, name))]
+    for room in ("spectral", "bridge", "implicit", "nn", "datasets"):
+        module = importlib.import_module(f"koopsim.{room}")
+        values = {name: getattr(module, name) for name in reference.public(module)}
+        bare += [f"{room}.{name}" for name, value in values.items() if callable(value) and not reference.own_doc(value)]
+    assert not bare
