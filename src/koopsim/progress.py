@@ -91,10 +91,11 @@ class Progress:
             self.live = Live(console=self.console, auto_refresh=False)
             self.live.start()
         table = Table(title=self._safe(f"{self.title}  {view['head']}"), title_justify="left", box=None)
-        for name in view["columns"]:
-            table.add_column(self._safe(name), justify="right", overflow="fold")
+        count = fitting_columns([view["columns"], *view["rows"]], self.console.width)
+        for name in view["columns"][:count]:
+            table.add_column(self._safe(name), justify="right", no_wrap=True)
         for row in view["rows"]:
-            table.add_row(*map(self._safe, row))
+            table.add_row(*map(self._safe, row[:count]))
         self.live.update(table, refresh=True)
 
     @staticmethod
@@ -102,6 +103,12 @@ class Progress:
         from rich.markup import escape
 
         return escape(text)
+
+
+def fitting_columns(rows: list[list[str]], width: int) -> int:
+    """How many of the first columns a terminal has room for; two at least."""
+    room = [2 + max(map(len, column)) for column in zip(*rows, strict=True)]
+    return max([2, *(n for n in range(1, len(room) + 1) if sum(room[:n]) <= width)])
 
 
 def describe(line: dict[str, Any]) -> str:

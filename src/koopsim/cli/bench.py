@@ -9,8 +9,11 @@ from typing import Annotated, Literal
 import tyro
 
 from koopsim.cli import parse
+from koopsim.cli.terminal import show_table
 
 MIB = 2**20
+SIDE_BY_SIDE = "Side by side: times faster = the other's median / ours"
+LIMIT = "The limit: a training step beside its floor, max(flops / peak, bytes / bandwidth)"
 
 
 @dataclass(frozen=True)
@@ -81,76 +84,51 @@ def show_findings(findings) -> None:
         highlight=False,
     )
     if findings.comparisons:
-        console.print(comparison_table(findings.comparisons))
-    floors = floor_table(findings.comparisons)
-    if floors.row_count:
-        console.print(floors)
+        show_table(SIDE_BY_SIDE, *comparison_rows(findings.comparisons), words=3)
+    floors = floor_rows(findings.comparisons)
+    if floors[1]:
+        show_table(LIMIT, *floors, words=2)
     for curve in findings.curves:
-        console.print(curve_table(curve))
+        show_table(f"Growth with {curve.axis}: {curve.what}, in ms", *curve_rows(curve))
     for what, why in findings.skipped.items():
         console.print(f"left out {what}: {why}", highlight=False, markup=False)
 
 
-def comparison_table(comparisons):
-    """Ours, the other, and how many times longer the other takes."""
-    table = _table("Side by side: times faster = the other's median / ours", "work", "ours", "against")
+def comparison_rows(comparisons) -> tuple[list[str], list[list[str]]]:
+    """Ours, the other, and how many times longer the other takes; memory last, where it was counted."""
     memory = any(c.ours.timing.peak_bytes is not None for c in comparisons)
-    for column in ("ms", "other's ms", "faster", *(("MiB", "other's MiB") if memory else ())):
-        table.add_column(column, justify="right", no_wrap=True)
-    last = None
+    head = ["work", "ours", "against", "faster", "ms", "other's ms", *(("MiB", "other's MiB") if memory else ())]
+    rows, last = [], None
     for c in comparisons:
-        sides = [_named(side) for side in (c.ours, c.other)]
+        sides = [side.name + (f"\n{side.note}" if side.note else "") for side in (c.ours, c.other)]
         times = [f"{1e3 * side.timing.seconds:.3g}" for side in (c.ours, c.other)]
         peaks = [f"{(side.timing.peak_bytes or 0) / MIB:,.0f}" for side in (c.ours, c.other)] if memory else []
-        table.add_row("" if c.work == last else c.work, *sides, *times, f"{c.ratio:.2f}x", *peaks)
+        rows.append(["" if c.work == last else c.work, *sides, f"{c.ratio:.2f}x", *times, *peaks])
         last = c.work
-    return table
+    return head, rows
 
 
-def floor_table(comparisons):
+def floor_rows(comparisons) -> tuple[list[str], list[list[str]]]:
     """Each training step beside the least it could take."""
-    title = "The limit: a training step beside its floor, max(flops / peak, bytes / bandwidth)"
-    table = _table(title, "work", "step")
-    for column in ("ms", "by arithmetic", "by bytes", "above floor"):
-        table.add_column(column, justify="right", no_wrap=True)
-    seen = set()
+    rows, seen = [], set()
     for c in comparisons:
         for side in (c.ours, c.other):
             if side.floor is not None and (c.work, side.name) not in seen:
                 seen.add((c.work, side.name))
                 numbers = [f"{1e3 * s:.3g}" for s in (side.timing.seconds, side.floor.arithmetic, side.floor.memory)]
-                table.add_row(c.work, side.name, *numbers, f"{side.above_floor:.3g}x")
-    return table
+                rows.append([c.work, side.name, *numbers, f"{side.above_floor:.3g}x"])
+    return ["work", "step", "ms", "by arithmetic", "by bytes", "above floor"], rows
 
 
-def curve_table(curve):
+def curve_rows(curve) -> tuple[list[str], list[list[str]]]:
     """Milliseconds along the axis."""
     from koopsim.bench.growth import exponent
 
-    table = _table(f"Growth with {curve.axis}: {curve.what}, in ms", curve.axis)
-    for point in curve.points:
-        table.add_column(f"{point:,}", justify="right")
-    table.add_column("grows as", justify="right")
+    rows = []
     for name, seconds in curve.seconds.items():
         power = exponent(curve.points, seconds)
         ends = "-" if power is None else f"{curve.axis}^{power:.1f}"
-        table.add_row(name, *("-" if s is None else f"{1e3 * s:.3g}" for s in seconds), ends)
+        rows.append([name, *("-" if s is None else f"{1e3 * s:.3g}" for s in seconds), ends])
     if curve.floors:
-        table.add_row("floor", *(f"{1e3 * s:.3g}" for s in curve.floors), "")
-    return table
-
-
-def _table(title: str, *words: str):
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for word in words:
-        table.add_column(word)
-    return table
-
-
-def _named(side) -> str:
-    from rich.markup import escape
-
-    return escape(side.name) + (f"\n[dim]{escape(side.note)}[/]" if side.note else "")
+        rows.append(["floor", *(f"{1e3 * s:.3g}" for s in curve.floors), ""])
+    return [curve.axis, *(f"{point:,}" for point in curve.points), "grows as"], rows

@@ -32,16 +32,13 @@ def main(argv: list[str]) -> int:
         print(json.dumps(rows, indent=2))
         return 0
 
-    from rich.console import Console
-    from rich.table import Table
+    from koopsim.cli.terminal import show_table
 
-    table = Table(title="Models of the paper", title_justify="left")
-    table.add_column("preset")
-    for column in ("parameters", "paper"):
-        table.add_column(column, justify="right")
-    table.add_column("train with")
-    for row in rows:
-        counts = [f"{n:,}" if n is not None else "-" for n in (row["parameters"], row["paper_parameters"])]
-        table.add_row(row["name"], *counts, f"koopsim train {row['name']}")
-    Console().print(table)
+    counts = [[row["parameters"], row["paper_parameters"]] for row in rows]
+    shown = [
+        [row["name"], *(f"{n:,}" if n is not None else "-" for n in own)]
+        for row, own in zip(rows, counts, strict=True)
+    ]
+    note = "Train one: koopsim train PRESET. In seconds: --scale smoke."
+    show_table("Models of the paper", ["preset", "parameters", "paper"], shown, note=note)
     return 0

@@ -73,23 +73,18 @@ def _grouped(files: list[Path]) -> str:
 
 
 def show(table) -> None:
-    """The table on the terminal: as many of its columns as fit, for they stand in order of weight."""
-    from rich import box
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table as RichTable
+    """The table on the terminal: as many of its columns as fit, for they stand in order of weight; else row by row."""
+    from shutil import get_terminal_size
 
-    console = Console()
+    from koopsim.cli.terminal import show_table
+
     widths = [max(len(row[i]) for row in (table.head, *table.rows)) for i in range(len(table.head))]
-    count = len(widths)
-    while count > table.words + 1 and 2 + sum(width + 2 for width in widths[:count]) > console.width:
+    count, width = len(widths), get_terminal_size().columns
+    while count > table.words + 1 and 2 + sum(w + 2 for w in widths[:count]) > width:
         count -= 1
+    if 2 + sum(w + 2 for w in widths[:count]) > width:
+        count = len(widths)
     left = table.head[count:]
     more = f" Not shown here: {', '.join(left)}." if left else ""
-    shown = RichTable(title=table.title, caption=table.note + more, box=box.SIMPLE, padding=(0, 1, 0, 0))
-    shown.title_justify = shown.caption_justify = "left"
-    for i, column in enumerate(table.head[:count]):
-        shown.add_column(column, justify="left" if i < table.words else "right", no_wrap=True)
-    for row in table.rows:
-        shown.add_row(*map(escape, row[:count]))
-    console.print(shown)
+    rows = [row[:count] for row in table.rows]
+    show_table(table.title, table.head[:count], rows, table.words, table.note + more)

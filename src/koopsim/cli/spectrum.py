@@ -158,7 +158,7 @@ def of_sim(model: Any, name: str, run: Any, arguments: Arguments) -> Answer:
         f"{found.rank} count",
         f"  the readout's first layer             tells {found.seen_rank} of these directions apart; "
         f"{found.seen_share:.0%} of it looks at them",
-        f"U V, were it iterated, is {verdict}",
+        f"Applied again and again (the model applies it once), U V is: {verdict}",
     ]
     values = {"kind": "sim", "name": name, **found.to_dict()}
     if run.model.fourier is not None:

@@ -98,10 +98,11 @@ def spectrum_table(found: Sequence[RunSpectrum]) -> Table | None:
         ]
         for s in found
     ]  # fmt: skip
-    head = ["data", "model", "were it iterated", "N", "K", "max |λ|", "near 1", "defect", "σ max"]
+    head = ["data", "model", "applied again and again", "N", "K", "max |λ|", "near 1", "defect", "σ max"]
     note = (
         "Of U V, of rank K in N dimensions, of the first seed with weights. Defect: ‖V U − I‖ / √K, 0 for a projector. "
-        "Near 1: eigenvalues within 0.1 of it. The paper leaves U and V free, so nothing holds them there."
+        "Near 1: eigenvalues within 0.1 of it. The paper leaves U and V free, so nothing holds them there; as a "
+        "projector, U (V U)⁻¹ V, it has K eigenvalues 1, and projector=True trains that."
     )
     return Table("Spectra of the limit operators", head, rows, note, words=3)
 
@@ -114,6 +115,8 @@ def spectrum_charts(found: Sequence[RunSpectrum]) -> list[Chart]:
         points = [[short(v.real), short(v.imag)] for v in s.eigenvalues]
         series = PointSeries(title_of(s.name), look_of(s.name).slot, points, f"K = {s.rank}, {s.case}")
         charts.setdefault(s.place, empty).series.append(series)
+    for chart in charts.values():
+        chart.series.append(PointSeries("as projectors", 9, [[1.0, 0.0]], "U (V U)⁻¹ V of each: 1, K times"))
     return list(charts.values())
 
 
@@ -128,6 +131,7 @@ def spectrum_figure(found: Sequence[RunSpectrum], folder: Path) -> list[Path]:
     figure = Figure(figsize=(3.6 * len(places), 3.8), layout="constrained")
     for place, axis in zip(places, figure.subplots(1, len(places), squeeze=False)[0], strict=True):
         axis.add_patch(Circle((0, 0), 1, fill=False, color="0.6", linestyle="--"))
+        axis.scatter([1], [0], s=60, facecolors="none", edgecolors="0.3", label="as projectors")
         for s in (s for s in found if s.place == place):
             best: dict = {"alpha": 0.8} | ({"marker": "x"} if kind_of(s.name).endswith(":best") else {})
             axis.scatter(s.eigenvalues.real, s.eigenvalues.imag, s=14, label=figure_text(title_of(s.name)), **best)
