@@ -89,7 +89,8 @@ def called(name: str, value: Any) -> str:
         signature = inspect.signature(value)
     except (TypeError, ValueError):
         return ""
-    parts = [short(str(p)).replace("koopsim.", "") for p in signature.parameters.values() if p.name != "self"]
+    given = [p for p in signature.parameters.values() if p.name != "self" and not p.name.startswith("_")]
+    parts = [short(re.sub(r": '([^']*)'", r": \1", str(p))).replace("koopsim.", "") for p in given]
     flat = f"{name}({', '.join(parts)})"
     if len(flat) > WIDEST:
         flat = f"{name}(\n" + "".join(f"    {part},\n" for part in parts) + ")"
@@ -117,6 +118,8 @@ def fields(value: type) -> str:
         return ""
     rows = []
     for field in dataclasses.fields(value):
+        if field.name.startswith("_"):
+            continue
         line = rf"^    {field.name}: (?P<type>[^=\n#]+?)(?: = [^\n#]*)?(?:  # (?P<note>[^\n]*))?\n"
         line += r'(?:    """(?P<doc>.*?)""")?'
         found = re.search(line, source, re.M | re.S)
@@ -151,6 +154,8 @@ def prose(docstring: str | None) -> str:
 
 def paragraph(text: str) -> str:
     lines = text.splitlines()
+    if len(lines) > 2 and re.fullmatch(r"-{3,}", lines[1]):  # NumPy's way: a title, a rule, names with what they mean
+        return f"**{lines[0]}**\n\n" + paragraph("\n".join(of_numpy(lines[2:])))
     if lines[0].startswith("    "):
         return "```text\n" + inspect.cleandoc("\n" + text) + "\n```"
     rows: list[tuple[str, str]] = []
@@ -165,11 +170,22 @@ def paragraph(text: str) -> str:
     return "| | |\n|---|---|\n" + "\n".join(f"| `{cell(a)}` | {safe(cell(b))} |" for a, b in rows)
 
 
+def of_numpy(lines: list[str]) -> list[str]:
+    """`name` and its indented meaning on one line."""
+    found: list[str] = []
+    for line in lines:
+        if not line.startswith(" "):
+            found.append(f"{line}  ")
+        elif found:
+            found[-1] += f" {line.strip()}"
+    return found
+
+
 def safe(text: str) -> str:
     """Plain text: what looks like HTML or emphasis is neither, outside of backticks."""
     parts = re.split(r"(`[^`]*`)", text)
-    plain = [part if part.startswith("`") else re.sub(r"([*_<$])", r"\\\1", part) for part in parts]
-    return "".join(plain)
+    plain = [part if part.startswith("`") else re.sub(r"([*_$])", r"\\\1", part) for part in parts]
+    return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in plain)
 
 
 def command_line() -> str:

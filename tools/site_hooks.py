@@ -84,7 +84,7 @@ def of_notebook(file: Path) -> dict[str, str | bytes]:
     for number, cell in enumerate(json.loads(file.read_text())["cells"]):
         text = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
-            parts.append(text)
+            parts.append(re.sub(r"\]\(([\w-]+)\.ipynb\)", r"](\1.md)", text))
             continue
         parts.append(f"```python\n{text}\n```")
         for at, output in enumerate(cell.get("outputs", [])):
