@@ -23,7 +23,7 @@ ROOMS = [
 ]  # fmt: skip
 SOURCE = "https://github.com/koopsim/koopsim/blob/main/src/"
 ROW = re.compile(r"^(\S.*?) {2,}(\S.*)$")
-WIDEST = 100
+WIDEST = 88
 
 
 def pages() -> dict[str, str]:

@@ -23,14 +23,14 @@ REPOSITORY = "https://github.com/koopsim/koopsim/blob/main"
 BESIDE = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 BESIDE |= {"results/LEDGER.md": "ledger.md"}
 NAV = {
-    "Start": ["index", "start", "choose", "glossary"],
+    "Start": ["index", "start", "install", "choose", "glossary"],
     "Stories": [f"stories/{who}" for who in (
         "researcher", "scientist", "data-scientist", "photographer", "cluster", "extender"
     )],
     "How-to": [
         "tables", "data", "classifying-images", "sequences", "images-as-networks", "trajectories", "own-pytorch",
-        "bridge", "implicit", "coming-from-torchdeq", "search", "report", "scale", "latency", "extending",
-        "reliability",
+        "bridge", "implicit", "coming-from-torchdeq", "search", "watching", "report", "scale", "latency",
+        "extending", "reliability",
     ],
     "Theory": ["theory", "play", "math", "spectra-matrices", "spectra-data", "invariant-sets"],
     "Notebooks": [f"notebooks/{name}" for name in (

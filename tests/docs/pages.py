@@ -30,14 +30,14 @@ def commands(text: str) -> list[list[str]]:
     return found
 
 
-def carry_out(page: Path) -> int:
+def carry_out(page: Path, python_alone: bool = False) -> int:
     """Run every block; how many there were. Names live on from one Python block to the next."""
     names = {"__name__": "page"}
     for block in (found := blocks(page)):
         if block.kind == "python":
             exec(compile(block.text, str(page), "exec"), names)
             continue
-        for words in commands(block.text):
+        for words in [] if python_alone else commands(block.text):
             assert main(words) == 0, f"koopsim {' '.join(words)}"
     return len(found)
 
@@ -45,4 +45,4 @@ def carry_out(page: Path) -> int:
 if __name__ == "__main__":  # one page in a process of its own, in the folder it is started in
     import sys
 
-    carry_out(Path(sys.argv[1]))
+    carry_out(Path(sys.argv[1]), python_alone="--python-alone" in sys.argv)

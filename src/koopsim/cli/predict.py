@@ -54,5 +54,5 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(text)
     else:
         write_atomically(arguments.out, text.encode())
-        print(f"{len(found)} pictures named in {arguments.out}", file=sys.stderr)
+        print(f"{len(found)} pictures classified in {arguments.out}", file=sys.stderr)
     return 0

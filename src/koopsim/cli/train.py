@@ -31,7 +31,7 @@ presets:
   koopsim train PRESET --help lists every setting of that preset, each an option.
   koopsim train copy/sim-single --scale smoke ends in seconds on a laptop.
   koopsim train cifar10/sim-single --recipe best adds augmentation and averaging to the same model.
-  koopsim train --data photos names the pictures in photos/CLASS/NAME.png.
+  koopsim train --data photos learns to classify the pictures in photos/CLASS/NAME.png.
   koopsim train --data table.csv --target price learns a column of a table.
   koopsim train --data log.csv --id run --time t --goal forecast --horizon 24 learns how sequences go on.
 """
