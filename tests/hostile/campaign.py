@@ -237,7 +237,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=24)
     for name, count in LEAST.items():
         parser.add_argument(f"--{name}", type=int, default=count)
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", "--workers", dest="workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=None, help="stop after so long; what was tried counts")
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()

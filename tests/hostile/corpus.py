@@ -129,7 +129,7 @@ def cases() -> list[Case]:
     add("copy", "checkpoint.safetensors", "spectrum . --json", 5, "spectrum copy")
     add("copy", "config.json", "spectrum . --json", 5)
     add("copy", "config.json checkpoint.safetensors", "export . --format pt2 --no-check --out m.pt2", 1)
-    add("copy", "result.json metrics.jsonl config.json env.json .koopsim", "report . --out r --json", 4)
+    add("copy", "result.json metrics.jsonl config.json env.json .koopsim", "report . --out r --json", 1)
     add("copy", "result.json", "train --resume . --json", 6, None, cpu)
     add(
         "unfinished",
@@ -153,7 +153,7 @@ def cases() -> list[Case]:
     add("search-open", "state.safetensors .koopsim", "tune --resume . --retrain 0 --json", 7, "resume search-open", cpu)
     add("search-open", "search.json", "tune --resume . --retrain 0 --json", 8, None, cpu)
     add("search", "result.json", "tune --resume . --json", 6, None, cpu)
-    add("search", "trials.csv search.json result.json best/result.json", "report . --out r --json", 4)
+    add("search", "trials.csv search.json result.json best/result.json", "report . --out r --json", 1)
     add(
         "each-open",
         "pictures.json china/search.json china/result.json",

@@ -17,6 +17,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -51,7 +52,7 @@ EXTRA = {
     "implicit": ["tests/test_constants.py"],
     "spectral": ["tests/test_constants.py"],
 }
-SECONDS = 600.0  # for the tests of one mutant; one that takes longer is counted by itself, neither noticed nor not
+SECONDS = 300.0  # for the tests of one mutant; one that takes longer is counted by itself, neither noticed nor not
 
 
 class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
@@ -80,12 +81,18 @@ def known_rooms() -> list[str]:
 
 
 def tests_of(file: Path) -> list[str]:
-    """The tests that mirror a file: its own first, then its room's."""
+    """The tests that mirror a file: its own first, then those of its room that name it or what it defines, then all."""
     room = file.relative_to(SOURCE).parts[0]
-    folder = ROOT / "tests" / room
-    own = [str(f) for f in folder.rglob(f"test_{file.stem}*.py")]
-    rest = [str(f) for f in sorted(folder.rglob("test_*.py")) if str(f) not in own]
-    return own + [str(ROOT / e) for e in EXTRA.get(room, []) if (ROOT / e).exists()] + rest
+    found = [ROOT / e for e in EXTRA.get(room, []) if (ROOT / e).exists()]
+    found += sorted((ROOT / "tests" / room).rglob("test_*.py"))
+    defined = [n.name for n in ast.parse(file.read_text()).body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    names = {file.stem, *(name for name in defined if not name.startswith("_"))}
+
+    def distance(test: Path) -> tuple[bool, int]:
+        words = set(re.findall(r"\w+", test.read_text()))
+        return not test.stem.startswith(f"test_{file.stem}"), -len(names & words)
+
+    return [str(test) for test in sorted(found, key=distance)]
 
 
 def draw(seed: int, count: int) -> list[tuple[Path, int]]:
@@ -159,7 +166,8 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=float, default=None, help="stop drawing after so long; what was judged counts"
     )
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", "--workers", dest="workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--skip-controls", action="store_true", help="do not look whether unchanged code passes first")
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -169,7 +177,8 @@ def main() -> int:
     began, found, broken = time.monotonic(), [], set()
     jobs = [(n, *place) for n, place in enumerate(draw(given.seed, given.mutants))]
     with multiprocessing.get_context("fork").Pool(given.workers) as pool:
-        controls = pool.map(judged, [(-1, next(f for f in files() if room in f.parts), -1) for room in known_rooms()])
+        rooms = [] if given.skip_controls else known_rooms()
+        controls = pool.map(judged, [(-1, next(f for f in files() if room in f.parts), -1) for room in rooms], 1)
         broken = {one["where"].split("/")[2] for one in controls if one["fate"] != "survived"}
         print(f"rooms whose tests fail on unchanged code, left out: {sorted(broken) or 'none'}", file=sys.stderr)
         jobs = [job for job in jobs if job[1].relative_to(SOURCE).parts[0] not in broken]
