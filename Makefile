@@ -20,11 +20,11 @@ demo: setup
 	$(RUN) reproduce all --scale smoke --out demo
 
 test: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 -rs
 
 test-all: setup hostile
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune,lightning,docs,notebooks,dist]'
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune,data,export,lightning,tensorboard,mlflow,wandb,docs,notebooks,dist]' pandas
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs --only-gpu-skips
 	$(MAKE) pythons
 
 pythons:  # the fast tests on each other Python from 3.11 to 3.13 that this machine has and PyTorch installs on

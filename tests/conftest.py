@@ -1,6 +1,8 @@
 """What tests of several folders share."""
 
 import os
+import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,8 +30,47 @@ def in_triton() -> Callable[[str], None]:
     return run
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+GPU = re.compile(r"CUDA|GPU")
+NOT_TO_BE_HAD = re.compile(  # no package brings these: rights, a browser, data sets of hundreds of megabytes, shells
+    r"right to mount|may read everything|Chromium|is not in /|data set is not here|^(bash|zsh|fish) is|SCIPY_ARRAY_API"
+)
+REFUSED: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle", type=int, default=None, metavar="SEED", help="files, and the tests of each, at random"
+    )
+    parser.addoption("--only-gpu-skips", action="store_true", help="fail where a test is skipped for a missing package")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What goes through Triton's interpreter here runs as it is on CUDA: `-m cuda` means these too."""
     for item in items:
         if "in_triton" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.cuda)
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        draw = random.Random(seed)
+        place = {path: draw.random() for path in sorted({item.path for item in items})}
+        inside = {item.nodeid: draw.random() for item in sorted(items, key=lambda item: item.nodeid)}
+        items.sort(key=lambda item: (place[item.path], inside[item.nodeid]))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        if not GPU.search(reason) and not NOT_TO_BE_HAD.search(reason):
+            REFUSED.append(f"{report.nodeid}: {reason}")
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple):  # a whole file
+        pytest_runtest_logreport(report)  # type: ignore[arg-type]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--only-gpu-skips") and REFUSED and not hasattr(session.config, "workerinput"):
+        print("\nskipped for other reasons than a missing GPU:", *REFUSED, sep="\n  ")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
