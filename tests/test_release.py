@@ -55,6 +55,12 @@ def test_each_model_of_the_zoo_is_in_one_package():
     assert all(place == f"koopsim_zoo/{Path(name).name}" for name, place in other.items())
     inside = {Path(file).name for file in files - outside}
     assert {"copy-sim-single.safetensors", "mnist-sim-two.safetensors", "cifar10-sim-single.safetensors"} <= inside
+    spec = importlib.util.spec_from_file_location("reference_page", ROOT / "tools" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    page = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(page)
+    assert {zoo.card(name)["file"] for name in page.INSIDE} == inside  # what the site says
     assert sum((ROOT / "src/koopsim/zoo" / name).stat().st_size for name in inside) < 2_200_000
 
 

@@ -23,6 +23,7 @@ ROOMS = [
 ]  # fmt: skip
 SOURCE = "https://github.com/koopsim/koopsim/blob/main/src/"
 ROW = re.compile(r"^(\S.*?) {2,}(\S.*)$")
+INSIDE = {"copy/deq", "copy/sim-single", "copy/sim-two", "mnist/sim-single", "mnist/sim-two", "cifar10/sim-single"}
 WIDEST = 88
 
 
@@ -33,7 +34,7 @@ def pages() -> dict[str, str]:
         with contextlib.suppress(ModuleNotFoundError):  # a room that this version does not have
             module = import_module(f"koopsim.{room}")
             found[f"reference/{room}.md"] = page(f"koopsim.{room}", module, public(module))
-    return found | {"reference/command-line.md": command_line()}
+    return found | {"reference/command-line.md": command_line(), "zoo.md": zoo_page()}
 
 
 def top_names() -> list[str]:
@@ -186,6 +187,25 @@ def safe(text: str) -> str:
     parts = re.split(r"(`[^`]*`)", text)
     plain = [part if part.startswith("`") else re.sub(r"([*_$])", r"\\\1", part) for part in parts]
     return "".join(part if part.startswith("`") else part.replace("<", "&lt;") for part in plain)
+
+
+def zoo_page() -> str:
+    """Every trained model, and its card."""
+    from koopsim import zoo
+    from koopsim.hub import card_text
+
+    rows, cards = [], []
+    for name in zoo.cards():
+        card, config = zoo.card(name), zoo.run_of_card(name).model
+        figure = ", ".join(f"{key} {value:.4g}" for key, value in card["test"].items() if key in ("accuracy", "loss"))
+        place = "koopsim" if name in INSIDE else "koopsim[zoo]"
+        rows.append(f"| [{name}](#{re.sub(r'[^a-z0-9-]', '', name)}) | {card['parameters']:,} | {figure} | `{place}` |")
+        text = card_text(name, config, card["parameters"], card).split("---\n", 2)[2]
+        lower = re.sub(r"^## (.*)$", r"### \1", text, flags=re.M)
+        cards.append(re.sub(r"^# (.*)$", r"## \1", lower, count=1, flags=re.M))
+    head = "# Trained models\n\n`koopsim.load(NAME)`, `koopsim eval zoo:NAME`. Cards as they go along with "
+    head += "`koopsim export zoo:NAME --format hub`.\n\n| name | parameters | test | in |\n|---|---:|---|---|\n"
+    return head + "\n".join(rows) + "\n" + "\n".join(cards)
 
 
 def command_line() -> str:

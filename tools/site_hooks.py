@@ -38,7 +38,7 @@ NAV = {
         "pictures-as-networks", "search-in-a-minute", "extending",
     )],
     "Evidence": ["evidence", "differences", "ledger", "speed"],
-    "Reference": ["reference", "reference/koopsim", "reference/command-line"],
+    "Reference": ["reference", "reference/koopsim", "reference/command-line", "zoo"],
     "Project": ["changelog", "contributing", "security"],
 }  # fmt: skip
 FENCE = re.compile(r"(^```.*?^```|^ {4}.*?$|`[^`\n]+`)", re.M | re.S)

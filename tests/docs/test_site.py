@@ -107,8 +107,9 @@ def test_every_link_leads_somewhere(page):
         assert made or (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-def site_module():
-    spec = importlib.util.spec_from_file_location("site_of_koopsim", ROOT / "tools" / "site.py")
+def tool(name: str):
+    """A script of tools/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"tool_{name}", ROOT / "tools" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -133,17 +134,17 @@ def test_the_site_builds_and_no_link_is_dead(tmp_path):
 def test_dead_links_and_strangers_are_noticed(tmp_path):
     (tmp_path / "a.html").write_text('<a href="b.html">b</a><a href="#there">t</a><script src="https://x.org/y.js"></script>')
     (tmp_path / "c.html").write_text('<h1 id="here"></h1><a href="a.html">a</a><a href="#here">h</a>')
-    found = site_module().problems(tmp_path)
+    found = tool("site").problems(tmp_path)
     assert len(found) == 3
     assert all(line.startswith("a.html") for line in found)
 
 
+def test_the_logo_is_the_one_that_is_drawn():
+    assert tool("logo").svg() == (DOCS / "assets" / "logo.svg").read_text()
+
+
 def test_what_is_public_has_a_docstring():
-    spec = importlib.util.spec_from_file_location("reference_of_koopsim", ROOT / "tools" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
+    reference = tool("reference")
     import koopsim
 
     bare = [name for name in reference.top_names() if not reference.own_doc(getattr(koopsim, name))]
