@@ -51,7 +51,9 @@ bench: setup
 readme: setup
 	$(BIN)/python tools/readme.py
 
-docs: setup  # the site, into site/; no network is needed to read it
+docs:  # the site, into site/; needs neither the tests' packages nor, once built, a network
+	@test -d .venv || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	$(BIN)/python tools/site.py
 
