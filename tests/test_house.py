@@ -64,6 +64,16 @@ def test_help_answers_at_once():
     assert min(times) < 0.5
 
 
+def test_the_library_never_prints():
+    """It logs, warns or tells a listener; only the command line and its progress speak to a person."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        if room(path) in {"cli", "progress"}:
+            continue
+        calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+        lines = [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"]
+        assert not lines, f"{path}: print() on lines {lines}"
+
+
 def test_no_two_test_files_have_one_name():
     """pytest imports them by their bare name: the second would be taken for the first."""
     names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]

@@ -6,9 +6,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from koopsim.cli import VERBS
+from koopsim.cli import VERBS, main
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -26,6 +27,20 @@ def test_the_examples_run(code, says, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert re.match(says, done.stdout), done.stdout
+
+
+def test_the_commands_run(tmp_path, monkeypatch):
+    """On a table of one's own, as they stand there; pip's line is what tools/release.py does."""
+    random = np.random.default_rng(0)
+    X = random.standard_normal((120, 3))
+    rows = np.c_[X, X[:, 0] - 2 * X[:, 1] + 0.1 * random.standard_normal(120)]
+    np.savetxt(tmp_path / "table.csv", rows, delimiter=",", header="a,b,c,price", comments="")
+    monkeypatch.chdir(tmp_path)
+    lines = re.findall(r"^koopsim (.*?)(?:  +#.*)?$", "\n".join(re.findall(r"```sh\n(.*?)```", README, re.S)), re.M)
+    assert len(lines) == 2
+    for line in lines:
+        assert main(line.split()) == 0
+    assert (tmp_path / "report" / "index.html").exists()
 
 
 def test_the_tables_have_not_drifted_from_the_results():

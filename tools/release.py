@@ -60,6 +60,16 @@ def readme_runs(python: Path, where: Path) -> float:
     return time.perf_counter() - began
 
 
+def own_data(python: Path, where: Path) -> float:
+    """Seconds from a table of one's own to a report, by the README's two commands."""
+    rows = "\n".join(f"{i % 7},{i % 11},{3 * (i % 7) - i % 11}" for i in range(200))
+    (where / "table.csv").write_text(f"a,b,price\n{rows}\n")
+    began = time.perf_counter()
+    run(python, "-m", "koopsim", "train", "--data", "table.csv", "--target", "price", "--out", "runs/mine", where=where)
+    run(python, "-m", "koopsim", "report", "runs", "--out", "report", where=where)
+    return time.perf_counter() - began
+
+
 def unpacked(sdist: Path, folder: Path) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(folder, filter="data")
@@ -95,6 +105,7 @@ def main() -> None:
         run(python, "-m", "pip", "install", "--quiet", *pins, files["wheel"], where=scratch)
         found["install_seconds"] = time.perf_counter() - began
         found["installed"] = run(python, "-m", "koopsim", "--version", where=scratch).strip()
+        found["own_data_seconds"] = own_data(python, scratch)
         found["readme_seconds"] = readme_runs(python, scratch)
         (scratch / "sdist").mkdir()
         began = time.perf_counter()

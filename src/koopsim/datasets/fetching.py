@@ -4,6 +4,7 @@ Nothing takes its final name before it was checked, one process works on a datas
 arrived before a failure is kept for the next try.
 """
 
+import logging
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from koopsim.datasets.reading import locate, read_official, verify
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.registry import DATASETS
 from koopsim.runs import write_atomically
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,7 @@ def fetch(
     if _missing(source, folder):
         with only_one(folder, listen):
             if missing := _missing(source, folder):  # another process may have brought it meanwhile
+                log.info("fetching %s into %s", ", ".join(sorted(missing)), folder)
                 how = _bring(source, missing, folder, listen, patience)
     return Fetched(read_official(source, folder), folder, how)
 

@@ -5,6 +5,7 @@ search -> trials -> the best of them again (confirm.py) -> trained on train+vali
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -34,6 +35,7 @@ from koopsim.tasks import Task, build_task
 from koopsim.training import Listener, Session, unheard
 
 ANYWHERE = Cluster()
+log = logging.getLogger(__name__)
 Shown = Callable[[str, int | None], AbstractContextManager[Listener]]  # (title, epochs) -> who listens
 
 
@@ -147,7 +149,9 @@ def _one(search: Search, directory: SearchDirectory, begun: bool, how: How, task
             backend = _backend(search, directory, begun, how, replace(how.session, listen=listen), task)
             return backend.run(), backend.elapsed
 
+    log.info("%s%s: %d trials in %s", search.name, which, search.space.trials, directory.path)
     trials, seconds = ended(search, directory, begun)
+    log.info("%s%s: %d trials ended after %.1f s", search.name, which, len(trials), seconds)
     rows = confirmed(search, directory, trials, lambda *second: ended(*second)[0])
     best = chosen(search, trials, rows)
     with how.shown(f"{search.name}{which}, best trial", best.run.recipe.epochs) as listen:
