@@ -126,10 +126,8 @@ def first_looks(found: Findings, faster: Sequence[Ratio]) -> list[Card]:
         theirs = [r for r in faster if r.other == other]
         equal = [r for r in theirs if r.sim_setting == r.other_setting]
         best = max(equal or theirs, key=lambda r: r.times)
-        how = (
-            f"batch {best.sim_setting} both" if equal else
-            f"each by its own recipe: batch {best.sim_setting} against {best.other_setting}, which is part of it"
-        )  # fmt: skip
+        unequal = f"batch {best.sim_setting} against {best.other_setting}: not equal settings"
+        how = f"batch {best.sim_setting} both" if equal else unequal
         said = f"faster an epoch: {title_of(best.sim)} against {title_of(other)}, {best.place} ({how})"
         made.append(Card(f"{best.times:.1f}×", said))
     places: dict[tuple[str, Figure], dict[str, list[float]]] = {}
