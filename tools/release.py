@@ -85,6 +85,14 @@ def sdist_tests(sdist: Path, folder: Path, *tests: str) -> str:
     return said.strip().splitlines()[-1]
 
 
+def site_of_a_clone(folder: Path) -> float:
+    """Seconds of `make docs` in a fresh clone, its packages included."""
+    run("git", "clone", "--quiet", ROOT, folder)
+    began = time.perf_counter()
+    run("make", "docs", where=folder)
+    return time.perf_counter() - began
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
@@ -107,6 +115,7 @@ def main() -> None:
         found["installed"] = run(python, "-m", "koopsim", "--version", where=scratch).strip()
         found["own_data_seconds"] = own_data(python, scratch)
         found["readme_seconds"] = readme_runs(python, scratch)
+        found["make_docs_seconds"] = site_of_a_clone(scratch / "clone")
         (scratch / "sdist").mkdir()
         began = time.perf_counter()
         found["sdist_tests"] = sdist_tests(files["sdist"], scratch / "sdist", *asked.tests)

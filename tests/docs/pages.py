@@ -24,7 +24,7 @@ def commands(text: str) -> list[list[str]]:
     """The koopsim commands of a block or of indented lines; remarks after # are left out."""
     found = []
     for line in text.splitlines():
-        words = shlex.split(line.split("   # ")[0].partition("  # ")[0], comments=True)
+        words = shlex.split(line.split("   # ")[0].partition("  # ")[0].partition(" | ")[0], comments=True)
         if words and words[0] == "koopsim":
             found.append(words[1:])
     return found
