@@ -22,8 +22,11 @@ def odd(*shape, learnt=True):
 
 def agree(op, *inputs):
     "Of odd inputs the operator makes what it makes of tidy ones, and its rules hold."
-    tidy = [[t.detach().contiguous() for t in i] if isinstance(i, list) else
-            i.detach().contiguous() if isinstance(i, torch.Tensor) else i for i in inputs]
+    def neat(i):
+        if isinstance(i, list):
+            return [neat(t) for t in i]
+        return i.detach().contiguous() if isinstance(i, torch.Tensor) else i
+    tidy = [neat(i) for i in inputs]
     a, b = op(*inputs), op(*tidy)
     for one, two in zip(a if isinstance(a, tuple) else (a,), b if isinstance(b, tuple) else (b,)):
         assert one.is_contiguous()
@@ -54,6 +57,45 @@ none = torch.empty(1, 0, 0, device=device), torch.empty(1, 0, device=device)
 agree(tcn.temporal_stack, odd(1, 4, 20, 4)[:, :2], *none, odd(1, 4, 4, 3, 4), odd(1, 4, 4))
 """
 
+WRITERS = """
+from koopsim.errors import KoopsimError
+from koopsim.implicit.kernels import inverse, splitting
+from koopsim.nn.kernels.adam import adam
+both = ("test_schema", "test_faketensor")
+
+def some(*shape):
+    return torch.randn(*shape, device=device)
+
+def counters(value):
+    return torch.full((2,), value, device=device)
+
+def state(flat):
+    return (odd(2, 30, learnt=False), odd(1, 2, learnt=False)[0], flat, some(2, 30), some(2, 30).square(), some(2, 30),
+            torch.rand(30, device=device), torch.rand(2, 5, 4, device=device), counters(1), counters(0),
+            torch.ones(2, dtype=torch.bool, device=device), torch.zeros(2, 5, device=device), 1e-8, 1.0, 0.1, 0.999)
+
+opcheck(adam, state(some(2, 30)), test_utils=both)
+rows, places = torch.tensor([2, 0], device=device), torch.tensor([1, 3], device=device)
+opcheck(splitting.move, (odd(4, 6, learnt=False), rows, some(5, 6), places), test_utils=both)
+for call in (lambda: adam(*state(odd(2, 30, learnt=False))),
+             lambda: splitting.move(some(4, 6), rows, odd(5, 6, learnt=False), places)):
+    try:
+        call()
+        raise AssertionError("it wrote into a copy")
+    except KoopsimError as error:
+        assert "expected a contiguous one" in str(error)
+
+t, c, keep = odd(8, 5, learnt=False), odd(8, 5, learnt=False), torch.ones(8, 1, dtype=torch.bool, device=device)
+none = (None,) * 4
+flags = [True, True, False, False, False, False]
+agree(splitting.split_step, t, c, keep, odd(8, 5, learnt=False), *none, [], 8, torch.float32, flags)
+agree(splitting.split_step, t, c, keep, odd(8, 5, learnt=False), *none, [3, 5], 8, torch.float32, flags)
+agree(splitting.split_step, t, c, keep, None, *none, [], 8, torch.float32, [True, False, True, False, False, False])
+W = 0.1 * odd(3, 2, 18, 18, learnt=False)
+opcheck(inverse.resolvent, (W, torch.tensor(0.5, device=device), torch.float32), test_utils=both)
+torch.testing.assert_close(inverse.reflected_resolvent(W, 0.5), inverse.reflected_resolvent(W.contiguous(), 0.5))
+"""
+
 COMPILED = """
 from koopsim.nn import TCN
 tcn_ = TCN(5, 2, 4, 3).to(device)
@@ -81,8 +123,8 @@ except KoopsimError as error:
 
 @pytest.mark.parametrize(
     "script",
-    [SMALL, pytest.param(STACK, marks=pytest.mark.slow), pytest.param(COMPILED, marks=pytest.mark.slow)],
-    ids=["small", "stack", "compiled"],
+    [SMALL, WRITERS, pytest.param(STACK, marks=pytest.mark.slow), pytest.param(COMPILED, marks=pytest.mark.slow)],
+    ids=["small", "writers", "stack", "compiled"],
 )
 def test_operators_take_any_layout_and_keep_their_rules(script, in_triton):
     in_triton(PREPARE + script)

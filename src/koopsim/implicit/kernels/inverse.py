@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from koopsim.nn.kernels.operators import operator
+
 TILE = 16
 WARPS = 1  # with more, each pivot of a tile waits for barriers
 REGISTERS = 128  # a thread: 16 warps fit a multiprocessor; the compiler would take 160 to 210, which 9 to 12 warps do
@@ -150,24 +152,40 @@ def reflected_resolvent(W: Tensor, a: Tensor | float, dtype: torch.dtype = torch
 
     W may be a strided view. The rows of the result are padded in memory to 8 entries, which matrix products like.
     """
+    return resolvent(W, a if isinstance(a, Tensor) else torch.full((), a, device=W.device), dtype)
+
+
+def _result(W: Tensor, dtype: torch.dtype) -> Tensor:
     F, _, n, _ = W.shape
-    alpha = a if isinstance(a, Tensor) else torch.full((), a, device=W.device)
+    return W.new_empty(F, 2 * n, 8 * -(-2 * n // 8), dtype=dtype)
+
+
+def _run(W: Tensor, alpha: Tensor, dtype: torch.dtype) -> Tensor:
+    F, _, n, _ = W.shape
     tiles = triton.cdiv(n, TILE)
     parts = tiles if F * tiles**2 <= CROWD else 1
-    stride = 8 * triton.cdiv(2 * n, 8)
-    out = W.new_empty(F, 2 * n, stride, dtype=dtype)
+    out = _result(W, dtype)
+    stride = out.shape[2]
     scratch = W.new_empty(min(2, tiles - 1), F, 2, n, tiles * TILE)
     pivots = W.new_empty(2, F, 2, TILE, TILE)
-    _first[(F,)](W, alpha, pivots[0], n, *W.stride(), I=TILE, num_warps=WARPS)
-    source = W
-    for k in range(tiles):
-        last = k == tiles - 1
-        target = out if last else scratch[k % 2]
-        t_strides = (2 * n * stride, 0, stride) if last else target.stride()[:3]
-        _step[(F * tiles * parts,)](
-            source, alpha, pivots[k % 2], target, pivots[1 - k % 2], n, k, F, tiles, parts,
-            *source.stride(), *t_strides, FIRST=k == 0, LAST=last, I=TILE, PRODUCT=PRECISION,
-            num_warps=WARPS, num_stages=1, maxnreg=REGISTERS,
-        )  # fmt: skip
-        source = target
+    with torch.cuda.device_of(W):
+        _first[(F,)](W, alpha, pivots[0], n, *W.stride(), I=TILE, num_warps=WARPS)
+        source = W
+        for k in range(tiles):
+            last = k == tiles - 1
+            target = out if last else scratch[k % 2]
+            t_strides = (2 * n * stride, 0, stride) if last else target.stride()[:3]
+            _step[(F * tiles * parts,)](
+                source, alpha, pivots[k % 2], target, pivots[1 - k % 2], n, k, F, tiles, parts,
+                *source.stride(), *t_strides, FIRST=k == 0, LAST=last, I=TILE, PRODUCT=PRECISION,
+                num_warps=WARPS, num_stages=1, maxnreg=REGISTERS,
+            )  # fmt: skip
+            source = target
     return out[:, :, : 2 * n]
+
+
+resolvent = operator(
+    "resolvent(Tensor W, Tensor a, ScalarType dtype) -> Tensor",
+    _run,
+    fake=lambda W, a, dtype: _result(W, dtype)[:, :, : 2 * W.shape[2]],
+)

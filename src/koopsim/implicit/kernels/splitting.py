@@ -21,6 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from koopsim.implicit.splitting import Places, Projection, Storage, Units
+from koopsim.nn.kernels.operators import operator, without_gaps, writer
 
 ROWS = 32
 SAMPLES = 128
@@ -139,28 +140,57 @@ def advance(
     units: Units | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """t -> w as stored, or at the `end` -> z, float32: (D, B); with `before` also the sums of each tier and sample."""
-    t, c = t.contiguous(), c.contiguous()
-    (D, B), halves = c.shape, 1 + storage.paired
-    keep, places = P.keep.expand(D, B), None if end else storage.w
-    out = c.new_empty(places.rows if places else D, B, dtype=c.dtype if end else storage.dtype)
-    samples, rows = _samples(B), ROWS // halves
-    upper = D // halves
-    written, tiers = len(places.index) if places else upper, max(1, len(storage.tiers))
-    blocks = _blocks(storage.tiers, written, rows, c.device) if tiers > 1 else t
-    programs = len(blocks) if tiers > 1 else triton.cdiv(written, rows)
-    grid, parts = (programs, triton.cdiv(B, samples)), tiers * programs  # room for all of them in each tier
-    sums = (c.new_zeros if tiers > 1 else c.new_empty)(2, parts, B) if before is not None else None
-    _advance[grid](
-        t, t if before is None else before.contiguous(), c, keep, out,
-        storage.t.index if storage.t else t, places.index if places else t, blocks, c if sums is None else sums,
-        units.c.contiguous() if units else c, units.z.contiguous() if units else c,
-        upper, written, B, parts, upper * B, t.numel() // halves, out.numel() // halves,
-        keep.stride(0), keep.stride(1), upper * keep.stride(0),
-        RECTIFY=P.rectify, REFLECT=reflect, END=end, LOOK=before is not None, PAIRED=storage.paired,
-        T_PLACED=_scattered(storage.t), OUT_PLACED=_scattered(places), TIERED=tiers > 1, UNITS=units is not None,
-        R=rows, S=samples, num_warps=8,
+    places = None if end else storage.w
+    out, sums = split_step(
+        t, c, P.keep, before, *((units.c, units.z) if units else (None, None)),
+        storage.t.index if storage.t else None, places.index if places else None,
+        list(storage.tiers), places.rows if places else len(c), c.dtype if end else storage.dtype,
+        [P.rectify, reflect, end, storage.paired, _scattered(storage.t), _scattered(places)],
     )  # fmt: skip
-    return out, None if sums is None else sums.unflatten(1, (tiers, -1)).sum(2)
+    return out, None if before is None else sums
+
+
+def _run(
+    t: Tensor, c: Tensor, keep: Tensor, before: Tensor | None, c_units: Tensor | None, z_units: Tensor | None,
+    t_index: Tensor | None, w_index: Tensor | None, sizes: list[int], rows: int, dtype: torch.dtype, flags: list[bool],
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    rectify, reflect, end, paired, t_placed, w_placed = flags
+    t, c = t.contiguous(), c.contiguous()
+    (D, B), halves = c.shape, 1 + paired
+    keep, out = keep.expand(D, B), c.new_empty(rows, B, dtype=dtype)
+    samples, each = _samples(B), ROWS // halves
+    upper = D // halves
+    written, tiers = upper if w_index is None else len(w_index), max(1, len(sizes))
+    blocks = _blocks(tuple(sizes), written, each, c.device) if tiers > 1 else t
+    programs = len(blocks) if tiers > 1 else triton.cdiv(written, each)
+    grid, parts = (programs, triton.cdiv(B, samples)), tiers * programs  # room for all of them in each tier
+    look = before is not None
+    sums = (c.new_zeros if tiers > 1 else c.new_empty)(2, parts, B) if look else c.new_empty(2, 0, B)
+    with torch.cuda.device_of(c):
+        _advance[grid](
+            t, before.contiguous() if look else t, c, keep, out,
+            t if t_index is None else t_index, t if w_index is None else w_index, blocks, sums if look else c,
+            c if c_units is None else c_units.contiguous(), c if z_units is None else z_units.contiguous(),
+            upper, written, B, parts, upper * B, t.numel() // halves, out.numel() // halves,
+            keep.stride(0), keep.stride(1), upper * keep.stride(0),
+            RECTIFY=rectify, REFLECT=reflect, END=end, LOOK=look, PAIRED=paired,
+            T_PLACED=t_placed, OUT_PLACED=w_placed, TIERED=tiers > 1, UNITS=c_units is not None,
+            R=each, S=samples, num_warps=8,
+        )  # fmt: skip
+    return out, sums.unflatten(1, (tiers, -1)).sum(2) if look else c.new_empty(0)
+
+
+def _fake(t, c, keep, before, c_units, z_units, t_index, w_index, sizes, rows, dtype, flags):
+    sums = (0,) if before is None else (2, max(1, len(sizes)), c.shape[1])
+    return c.new_empty(rows, c.shape[1], dtype=dtype), c.new_empty(sums)
+
+
+split_step = operator(
+    "split_step(Tensor t, Tensor c, Tensor keep, Tensor? before, Tensor? c_units, Tensor? z_units, Tensor? t_index, "
+    "Tensor? w_index, int[] sizes, SymInt rows, ScalarType dtype, bool[] flags) -> (Tensor, Tensor)",
+    _run,
+    fake=_fake,
+)
 
 
 @functools.cache  # for good: a captured CUDA graph must never find it gone
@@ -190,12 +220,18 @@ def _move(source, rows, target, places, count, B, R: tl.constexpr, S: tl.constex
     tl.store(target + _placed(places, start, count, R)[:, None] * B + column, moved, mask=inside)
 
 
-def move(source: Tensor, rows: Tensor, target: Tensor, places: Tensor) -> None:
-    """target[places] = source[rows], of two contiguous (., B)"""
+def _run_move(source: Tensor, rows: Tensor, target: Tensor, places: Tensor) -> None:
+    without_gaps("move", target)
+    source, rows, places = source.contiguous(), rows.contiguous(), places.contiguous()
     count, B = len(rows), source.shape[1]
     samples = _samples(B)
     grid = (triton.cdiv(count, ROWS), triton.cdiv(B, samples))
-    _move[grid](source, rows, target, places, count, B, R=ROWS, S=samples, num_warps=8)
+    with torch.cuda.device_of(source):
+        _move[grid](source, rows, target, places, count, B, R=ROWS, S=samples, num_warps=8)
+
+
+move = writer("move(Tensor source, Tensor rows, Tensor(a!) target, Tensor places) -> ()", _run_move)
+# target[places] = source[rows], of two (., B)
 
 
 def _scattered(places: Places | None) -> bool:

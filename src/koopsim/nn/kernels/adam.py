@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from koopsim.nn.kernels.operators import without_gaps, writer
+
 PARTS = 128  # programs that share the sum of squares; each leaves its part, so that the order of addition is fixed
 BLOCK = 512  # entries a program looks at together
 SCALARS = 8  # a row of the schedule's table, and whether there is a step to take; the rest is for round numbers
@@ -106,24 +108,43 @@ def _update(
         tl.store(averaged + at, a + weight * (p - a), mask=inside)
 
 
+def _run(
+    g: Tensor, losses: Tensor, flat: Tensor, mean: Tensor, square: Tensor, averaged: Tensor | None,
+    decayed: Tensor | None, schedules: Tensor, steps: Tensor, positions: Tensor, active: Tensor, record: Tensor,
+    eps: float, clip: float | None, weight: float, square_decay: float,
+) -> None:  # fmt: skip
+    without_gaps("adam", flat, mean, square, steps, positions, record, *([] if averaged is None else [averaged]))
+    g, losses, schedules, active = (t.contiguous() for t in (g, losses, schedules, active))
+    decayed = decayed if decayed is None else decayed.contiguous()
+    size, n = g.shape
+    sums, scalars = g.new_empty(size, PARTS), g.new_empty(size, SCALARS)
+    with torch.cuda.device_of(g):
+        _measure[(1 if clip is None else PARTS, size)](
+            g, sums, n, triton.cdiv(n, PARTS * BLOCK), schedules, scalars, schedules.shape[1], steps,
+            positions, active.view(torch.uint8), losses, record, record.shape[1],
+            CLIP=clip is not None, BLOCK=BLOCK, SCALARS=SCALARS,
+        )  # fmt: skip
+        _update[(triton.cdiv(n, BLOCK), size)](
+            g, flat, mean, square, flat if decayed is None else decayed, flat if averaged is None else averaged,
+            sums, scalars, n, eps, clip or 0.0, weight, SQUARE_DECAY=square_decay, CLIP=clip is not None,
+            DECAY=decayed is not None, AVERAGE=averaged is not None, PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
+        )  # fmt: skip
+
+
+adam = writer(
+    "adam(Tensor g, Tensor losses, Tensor(a!) flat, Tensor(b!) mean, Tensor(c!) square, Tensor(d!)? averaged, "
+    "Tensor? decayed, Tensor schedules, Tensor(e!) steps, Tensor(f!) positions, Tensor active, Tensor(h!) record, "
+    "float eps, float? clip, float weight, float square_decay) -> ()",
+    _run,
+)
+
+
 @torch.no_grad()
 def update(members: Updated, g: Tensor, losses: Tensor, square_decay: float) -> None:
     """Clip, update, average, write the losses down, count, for each member that goes on."""
     m, rule = members, members.rule
-    averaged = m.averaged.get("parameters")
-    clips, decays, averages = rule.clip_norm is not None, m.decayed is not None, averaged is not None
-    size, n = g.shape
-    sums, scalars = g.new_empty(size, PARTS), g.new_empty(size, SCALARS)
-    with torch.cuda.device_of(g):
-        _measure[(PARTS if clips else 1, size)](
-            g, sums, n, triton.cdiv(n, PARTS * BLOCK), m.schedules, scalars, m.schedules.shape[1], m.steps,
-            m.positions, m.active.view(torch.uint8), losses.contiguous(), m.losses, m.losses.shape[1],
-            CLIP=clips, BLOCK=BLOCK, SCALARS=SCALARS,
-        )  # fmt: skip
-        _update[(triton.cdiv(n, BLOCK), size)](
-            g, m.flat, m.mean, m.square, m.flat if m.decayed is None else m.decayed,
-            m.flat if averaged is None else averaged,
-            sums, scalars, n, rule.scale * rule.eps, rule.scale * (rule.clip_norm or 0.0), 1 - rule.average,
-            SQUARE_DECAY=square_decay, CLIP=clips, DECAY=decays, AVERAGE=averages,
-            PARTS=PARTS, BLOCK=BLOCK, SCALARS=SCALARS,
-        )  # fmt: skip
+    clip = None if rule.clip_norm is None else rule.scale * rule.clip_norm
+    adam(
+        g, losses, m.flat, m.mean, m.square, m.averaged.get("parameters"), m.decayed, m.schedules, m.steps,
+        m.positions, m.active, m.losses, rule.scale * rule.eps, clip, 1.0 - rule.average, square_decay,
+    )  # fmt: skip

@@ -9,6 +9,9 @@ and autograd want to know of it are rules:
     backward   the gradient, itself made of operators;    setup   what it keeps;    without one it is not differentiable
     vmap       a stack of calls as one call
 
+One that writes into its arguments says so in its schema, `Tensor(a!)`, and refuses those that have gaps: a copy would
+not do (`writer`).
+
 `torch.library.Library` and not `custom_op`, whose calls import torch's compiler: two seconds that a run has no use for.
 """
 
@@ -42,6 +45,25 @@ def operator(
     if vmap is not None:
         torch.library.register_vmap(f"koopsim::{name}", vmap, lib=LIBRARY)
     return getattr(torch.ops.koopsim, name).default
+
+
+def writer(schema: str, run: Rule) -> Callable[..., Any]:
+    """Register `run`, which gives nothing back and writes into the arguments marked so: "move(Tensor(a!) t) -> ()"."""
+    name = schema.split("(")[0]
+    LIBRARY.define(schema)
+    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"koopsim::{name}", lambda *arguments: None, lib=LIBRARY)
+    return getattr(torch.ops.koopsim, name).default
+
+
+def without_gaps(name: str, *written: Tensor) -> None:
+    """Refuse tensors that a kernel cannot write into as they lie."""
+    for tensor in written:
+        if not tensor.is_contiguous():
+            raise KoopsimError(
+                f"koopsim's kernel {name} was to write into a tensor of shape {tuple(tensor.shape)} and strides "
+                f"{tensor.stride()}; expected a contiguous one."
+            )
 
 
 def _twice(ctx: Any, *gradients: Tensor | None) -> Any:
