@@ -34,10 +34,13 @@ from torch import Tensor, nn
 from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ
 from koopsim.implicit.info import DEQInfo
+from koopsim.nn.lift import vmapped
+from koopsim.nn.transforms import usable
 
 # N(0, .01) for embedding, injection and attention biases, .01 the variance: with .01 as the standard deviation the
 # tokens are all but invisible at first, and at T = 500 training stays at the memoryless loss.
 INIT_STD = 0.1
+BLOCK = 64  # queries and keys that a program of the attention kernel takes together
 
 
 class WeightNormLinear(nn.Module):
@@ -78,6 +81,17 @@ def _pad(x: Tensor, width: int, dim: int = -1) -> Tensor:
     return F.pad(x, (0, missing) if dim == -1 else (0, 0, 0, missing))
 
 
+def _attended(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+    """Causal attention, (B, T, H, width) -> (B, T, H, value). On CUDA in float32 it is `kernels/attention.py`."""
+    if usable(q, k, v) and not vmapped(q):
+        from koopsim.implicit.kernels.attention import attention, fits
+
+        if fits(q, v):
+            return attention(q, k, v, scale, BLOCK)[0]
+    heads = (t.transpose(1, 2) for t in (q, k, v))
+    return F.scaled_dot_product_attention(*heads, is_causal=True, scale=scale).transpose(1, 2)
+
+
 @dataclass(frozen=True, eq=False)
 class PreparedCell:
     """z -> f(z, u): (B, T, model_dim) -> (B, T, model_dim), the weights normalised and u in place."""
@@ -99,14 +113,8 @@ class PreparedCell:
         q, k, v = torch.addmm(self.constant.flatten(0, 1), n, W.mT).split([H * width, H * width, H * value], dim=1)
         real = torch.view_as_real(self.turn).dtype
         q = torch.view_as_complex(q.to(real).view(B, T, H, width // 2, 2)) * self.turn
-        attended = F.scaled_dot_product_attention(
-            torch.view_as_real(q).flatten(3).transpose(1, 2),
-            k.view(B, T, H, width).transpose(1, 2),
-            v.view(B, T, H, value).transpose(1, 2),
-            is_causal=True,
-            scale=self.scale,
-        )
-        a = z + F.linear(attended.transpose(1, 2).flatten(2), W_o, b_o)
+        turned, k, v = torch.view_as_real(q).flatten(3), k.view(B, T, H, width), v.view(B, T, H, value)
+        a = z + F.linear(_attended(turned, k, v, self.scale).flatten(2), W_o, b_o)
         n = F.layer_norm(a, (d,))
         return n + F.linear(F.relu(F.linear(n, W_1, b_1)), W_2, b_2)
 

@@ -1,4 +1,4 @@
-"""monDEQ's kernels compile for an H200 that is not here: Triton's interpreter takes more than its compiler does."""
+"""monDEQ's kernels and a DEQ's attention compile for an H200 that is not here: the interpreter takes more than that."""
 
 import os
 import subprocess
@@ -17,9 +17,11 @@ def compiled(kernel, pointers, fixed, **options):
     names = kernel.arg_names
     kinds = {name: "constexpr" if name in fixed else pointers.get(name, "i32") for name in names}
     places = {(names.index(name),): value for name, value in fixed.items()}
-    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in pointers}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name, kind in pointers.items() if kind[0] == "*"}
     source = ASTSource(fn=kernel, signature=kinds, constexprs=places, attrs=aligned)
-    return compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
+    done = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert done.metadata.shared <= 227 * 1024, done.metadata.shared
+    return done.asm["ptx"]
 """
 
 INVERSE = """
@@ -48,7 +50,19 @@ assert "st.global" in compiled(splitting_kernels._move, moved, {"R": 32, "S": 12
 """
 
 
-@pytest.mark.parametrize("check", [INVERSE, STEPS], ids=["inverse", "steps"])
+ATTENTION = """
+from koopsim.implicit.kernels import attention
+import torch
+q, v = torch.empty(20, 520, 8, 48), torch.empty(20, 520, 8, 8)
+fixed = {k: n for k, n in attention._shape(q, v, 64).items() if k not in attention.LAUNCH}
+tensors = ("q", "k", "v", "o", "do", "sizes", "dq", "dk", "dv")
+for kernel in (attention._forward, attention._of_queries, attention._of_keys):
+    pointers = {n: "*fp32" for n in tensors if n in kernel.arg_names} | {n: "fp32" for n in ("scale", "c") if n in kernel.arg_names}
+    assert "mma" in compiled(kernel, pointers, fixed, **attention.LAUNCH)  # the products are the tensor cores'
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("check", [INVERSE, STEPS, ATTENTION], ids=["inverse", "steps", "attention"])
 def test_the_kernels_compile_for_hopper(check, tmp_path):
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed")

@@ -7,7 +7,8 @@ A library's attention in full float32 does without tensor cores, and takes nine 
 products are three TF32 parts that together are float32 (`inverse.py`), and no T x T matrix is written: a program has
 some queries (or, for dk and dv, some keys) of a head and walks over the other side (Dao et al., NeurIPS 2022). The twin
 is torch's scaled_dot_product_attention; tests/implicit/kernels/test_attention_kernels.py holds them together, on a CPU
-through Triton's interpreter. Shapes: q, k (B, T, H, D), v and o (B, T, H, E), D <= 64 and E <= 32; any strides.
+through Triton's interpreter. Shapes: q, k (B, T, H, D), v and o (B, T, H, E), D <= 64 and E <= 32; any strides. `block`
+is how many queries a program has and how many keys it looks at together, and the other way round: 32 or 64.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false, reportOperatorIssue=false
@@ -22,7 +23,6 @@ from torch import Tensor
 
 from koopsim.nn.kernels.operators import operator
 
-BLOCK = 64  # queries of a program, and keys it looks at together; and the other way round
 LARGEST = (64, 32)  # D and E
 PRECISION = "tf32x3"
 LAUNCH = {"num_warps": 4, "num_stages": 2}
@@ -128,10 +128,10 @@ def _of_keys(
     tl.store(dv + row[:, None] * E + e[None, :], of_v, mask=(j < T)[:, None] & (e < E)[None, :])
 
 
-def _shape(q: Tensor, v: Tensor) -> dict[str, Any]:
+def _shape(q: Tensor, v: Tensor, block: int) -> dict[str, Any]:
     D, E = q.shape[3], v.shape[3]
     padded = {"PD": max(16, triton.next_power_of_2(D)), "PE": max(16, triton.next_power_of_2(E))}
-    return {"D": D, "E": E, **padded, "N": BLOCK, "PRODUCT": PRECISION, **LAUNCH}
+    return {"D": D, "E": E, **padded, "N": block, "PRODUCT": PRECISION, **LAUNCH}
 
 
 def _rows(*tensors: Tensor) -> list[Tensor]:
@@ -143,25 +143,25 @@ def _strides(*tensors: Tensor) -> list[int]:
     return [s for t in tensors for s in t.stride()[:3]]
 
 
-def _run(q: Tensor, k: Tensor, v: Tensor, c: float) -> tuple[Tensor, Tensor]:
+def _run(q: Tensor, k: Tensor, v: Tensor, c: float, block: int) -> tuple[Tensor, Tensor]:
     q, k, v = _rows(q, k, v)
     B, T, H, _ = q.shape
     o, sizes = q.new_empty(v.shape), q.new_empty(B, T, H)
     with torch.cuda.device_of(q):
-        _forward[(triton.cdiv(T, BLOCK), B * H)](
-            q, k, v, o, sizes, c * math.log2(math.e), T, H, *_strides(q, k, v), **_shape(q, v)
+        _forward[(triton.cdiv(T, block), B * H)](
+            q, k, v, o, sizes, c * math.log2(math.e), T, H, *_strides(q, k, v), **_shape(q, v, block)
         )
     return o, sizes
 
 
 def _run_backward(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, sizes: Tensor, do: Tensor, c: float
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, sizes: Tensor, do: Tensor, c: float, block: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     q, k, v = _rows(q, k, v)
     o, sizes, do = o.contiguous(), sizes.contiguous(), do.float().contiguous()
     B, T, H, E = o.shape
     dq, dk, dv = (q.new_empty(t.shape) for t in (q, k, v))
-    grid, scale, fixed = (triton.cdiv(T, BLOCK), B * H), c * math.log2(math.e), _shape(q, v)
+    grid, scale, fixed = (triton.cdiv(T, block), B * H), c * math.log2(math.e), _shape(q, v, block)
     with torch.cuda.device_of(q):
         _of_queries[grid](q, k, v, o, do, sizes, dq, scale, c, T, H, H * E, *_strides(q, k, v), **fixed)
         _of_keys[grid](q, k, v, o, do, sizes, dk, dv, scale, c, T, H, H * E, *_strides(q, k, v), **fixed)
@@ -170,12 +170,12 @@ def _run_backward(
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
-    *tensors, ctx.c = inputs
+    *tensors, ctx.c, ctx.block = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
 def _gradients(ctx: Any, do: Tensor, of_sizes: None) -> tuple[Tensor | None, ...]:
-    return (*attention_backward(*ctx.saved_tensors, do, ctx.c), None)
+    return (*attention_backward(*ctx.saved_tensors, do, ctx.c, ctx.block), None, None)
 
 
 def _one_by_one(info: Any, dims: Any, *inputs: Any) -> Any:
@@ -189,16 +189,19 @@ def _one_by_one(info: Any, dims: Any, *inputs: Any) -> Any:
 
 
 attention_backward = operator(
-    "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor sizes, Tensor do, float c) "
+    "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor sizes, Tensor do, float c, int block) "
     "-> (Tensor, Tensor, Tensor)",
     _run_backward,
-    fake=lambda q, k, v, o, sizes, do, c: tuple(o.new_empty(t.shape) for t in (q, k, v)),
+    fake=lambda q, k, v, o, sizes, do, c, block: tuple(o.new_empty(t.shape) for t in (q, k, v)),
     vmap=_one_by_one,
 )
 attention = operator(
-    "attention(Tensor q, Tensor k, Tensor v, float c) -> (Tensor, Tensor)",
+    "attention(Tensor q, Tensor k, Tensor v, float c, int block) -> (Tensor, Tensor)",
     _run,
-    fake=lambda q, k, v, c: (v.new_empty(v.shape, dtype=torch.float32), v.new_empty(v.shape[:3], dtype=torch.float32)),
+    fake=lambda q, k, v, c, block: (
+        v.new_empty(v.shape, dtype=torch.float32),
+        v.new_empty(v.shape[:3], dtype=torch.float32),
+    ),
     setup=_keep,
     backward=_gradients,
 )  # -> o (B, T, H, E), and what the gradient needs: nobody else's
