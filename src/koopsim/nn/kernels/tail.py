@@ -28,7 +28,7 @@ from koopsim.nn.kernels.operators import fronts, operator
 
 ROWS = 16  # a program takes together: few, so that all of the chip has some
 STRIP = 32
-PARTS = 128  # of the rows of a model, at most; each leaves a copy of all gradients to be summed
+PARTS = 132  # of the rows of a model, at most, a multiprocessor each; each leaves a copy of all gradients to be summed
 PROGRAMS = 256  # of a backward pass with many models, about; one of them has a multiprocessor's registers to itself
 # One stage: copying ahead for the loop over rows would take more shared memory than there is. Eight warps: with four
 # the gradients of the larger sizes do not fit in the registers.

@@ -5,8 +5,9 @@
 // A cluster of CLUSTER blocks has a sequence, each block a stretch of it, and every block a copy of the whole h in its
 // own shared memory. A layer is computed stretch by stretch; what a block finds it writes into the shared memory of all
 // blocks that will look back at it (forward: the later ones, backward: the earlier ones), and a barrier ends the layer.
-// Two threads have one time step and two output channels, 2 g and 2 g + 1, each half of the taps. The gradients of all
-// weights come from a third kernel, whose blocks have a layer and some rows each. All arithmetic is float32.
+// A thread has one time step and two output channels, 2 g and 2 g + 1, and skips the taps that lie before the beginning;
+// with half of the taps a thread it took 1.7 times as long. The gradients of all weights come from a third kernel, whose
+// blocks have a layer and some rows each. All arithmetic is float32.
 // C is even, K a multiple of 4. Given by the compiler's command line: C channels, K taps, L layers, I inputs, CLUSTER, THREADS.
 //
 // tests/nn/kernels/test_tcn_cluster.py runs this file on a CPU too, with threads for threads (EMULATED).
@@ -34,12 +35,6 @@ __device__ __forceinline__ void cluster_sync() {
 
 __device__ __forceinline__ void block_sync() { __syncthreads(); }
 
-// The two threads of a time step and a pair of channels wait for each other.
-__device__ __forceinline__ void together() { __syncwarp(3u << (threadIdx.x & 30)); }
-
-// The sum of this thread's number and its neighbour's.
-__device__ __forceinline__ float with_neighbour(float v) { return v + __shfl_xor_sync(0xffffffff, v, 1); }
-
 // Two numbers to the same place of another block's shared memory.
 __device__ __forceinline__ void store_at(unsigned rank, float* local, float2 v) {
     unsigned here = (unsigned)__cvta_generic_to_shared(local), there;
@@ -55,27 +50,27 @@ __device__ __forceinline__ float passed(float v, float by) { return by > 0.0f ? 
 __device__ __forceinline__ float2 load2(const float* p) { return *(const float2*)p; }
 __device__ __forceinline__ void store2(float* p, float2 v) { *(float2*)p = v; }
 
-// sum over taps k and channels of w[2g or 2g+1][k] . from[t + (K-1-k) step], half of the taps here and half in the
-// neighbour. What lies outside of 0..T-1 is the row of zeros behind the last: no branch keeps the loads from each other.
-__device__ __forceinline__ float2 convolved(const float* from, const float* w, int t, int g, int half, int T, int step) {
+// sum over taps k and channels of w[2g or 2g+1][k] . from[t + (K-1-k) step]; what lies outside of 0..T-1 is zero.
+__device__ __forceinline__ float2 convolved(const float* from, const float* w, int t, int g, int T, int step) {
     float2 y = {0.0f, 0.0f};
-    const int first = half * (K / 2);
-    w += g * PAIR + first * C;
-    UNROLL for (int k = 0; k < K / 2; k += 2) {
-        int t0 = t + (K - 1 - first - k) * step, t1 = t0 - step;
-        t0 = (unsigned)t0 < (unsigned)T ? t0 : T, t1 = (unsigned)t1 < (unsigned)T ? t1 : T;
-        float x[2 * C];
-        UNROLL for (int c = 0; c < C; c += 2) {
-            float2 p = load2(from + t0 * C + c), q = load2(from + t1 * C + c);
-            x[c] = p.x, x[c + 1] = p.y, x[C + c] = q.x, x[C + c + 1] = q.y;
-        }
-        UNROLL for (int e = 0; e < 2 * C; e += 4) {
-            float4 u = *(const float4*)(w + k * C + e), v = *(const float4*)(w + K * C + k * C + e);
-            y.x += u.x * x[e] + u.y * x[e + 1] + u.z * x[e + 2] + u.w * x[e + 3];
-            y.y += v.x * x[e] + v.y * x[e + 1] + v.z * x[e + 2] + v.w * x[e + 3];
+    w += g * PAIR;
+    UNROLL for (int k = 0; k < K; k += 2) {
+        int t0 = t + (K - 1 - k) * step, t1 = t + (K - 2 - k) * step;
+        bool in0 = t0 >= 0 && t0 < T, in1 = t1 >= 0 && t1 < T;
+        if (in0 || in1) {
+            float x[2 * C];
+            UNROLL for (int c = 0; c < C; c += 2) {
+                float2 p = in0 ? load2(from + t0 * C + c) : float2{0.0f, 0.0f};
+                float2 q = in1 ? load2(from + t1 * C + c) : float2{0.0f, 0.0f};
+                x[c] = p.x, x[c + 1] = p.y, x[C + c] = q.x, x[C + c + 1] = q.y;
+            }
+            UNROLL for (int e = 0; e < 2 * C; e += 4) {
+                float4 u = *(const float4*)(w + k * C + e), v = *(const float4*)(w + K * C + k * C + e);
+                y.x += u.x * x[e] + u.y * x[e + 1] + u.z * x[e + 2] + u.w * x[e + 3];
+                y.y += v.x * x[e] + v.y * x[e + 1] + v.z * x[e + 2] + v.w * x[e + 3];
+            }
         }
     }
-    y.x = with_neighbour(y.x), y.y = with_neighbour(y.y);
     return y;
 }
 
@@ -89,16 +84,11 @@ __device__ __forceinline__ void load_weights(float* w, const float* W) {
     }
 }
 
-// The neighbours write to every other block each.
-__device__ __forceinline__ void spread(float* local, float2 v, int first, int end, int half) {
-    for (int other = first + half; other < end; other += 2) store_at(other, local, v);
-}
-
 // grid: CLUSTER blocks for each sequence; `each`: sequences of a model. projected: the first block's residual is R x + r.
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_forward(
     const float* x, const float* R, const float* r, const float* W, const float* b, float* last, float* h, float* a,
     int T, int sequences, int each, int projected) {
-    float *w = SHARED, *whole = w + L * LAYER, *middle = whole + (T + 1) * C, *bias = middle + (T + 1) * C;
+    float *w = SHARED, *whole = w + L * LAYER, *middle = whole + T * C, *bias = middle + T * C;
     const unsigned rank = cluster_rank();
     const long long sequence = blockIdx.x / CLUSTER, model = sequence / each;
     const int stretch = (T + CLUSTER - 1) / CLUSTER, first = rank * stretch;
@@ -107,24 +97,18 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     x += sequence * T * I;
     load_weights<false>(w, W + model * (L * C * K * C));
     for (int i = threadIdx.x; i < L * C; i += THREADS) bias[i] = b[model * (L * C) + i];
-    for (int i = threadIdx.x; i < (T + 1) * C; i += THREADS) {
-        whole[i] = i % C < I && i < T * C ? x[i / C * I + i % C] : 0.0f;
-        if (i >= T * C) middle[i] = 0.0f;
-    }
+    for (int i = threadIdx.x; i < T * C; i += THREADS) whole[i] = i % C < I ? x[i / C * I + i % C] : 0.0f;
     cluster_sync();  // all blocks are there, and ready to be written to
     for (int l = 0; l < L; l++) {
         const bool second = l % 2 == 1;
         const float* from = second ? middle : whole;
         float* to = second ? whole : middle;
-        for (int start = 0; start < rows * 2 * G; start += THREADS) {  // all threads go round: neighbours add up
-            const int i = start + threadIdx.x, half = i % 2, g = i / 2 % G, n = i / (2 * G);
-            const bool works = n < rows;
-            const int t = first + (works ? n : 0), at = t * C + 2 * g;
-            float2 y = convolved(from, w + l * LAYER, t, g, half, T, -(1 << (l / 2)));
-            if (!works) continue;
+        for (int i = threadIdx.x; i < rows * G; i += THREADS) {
+            const int t = first + i / G, g = i % G, at = t * C + 2 * g;
+            float2 y = convolved(from, w + l * LAYER, t, g, T, -(1 << (l / 2)));
             y.x = rectified(y.x + bias[l * C + 2 * g]), y.y = rectified(y.y + bias[l * C + 2 * g + 1]);
             if (second) {
-                if (half == 0) store2(a + (l / 2) * plane + begin + at, y);
+                store2(a + (l / 2) * plane + begin + at, y);
                 float2 s;
                 if (l == 1 && projected) {  // x again from outside: others may have overwritten it here
                     const float* weight = R + model * (C * I) + 2 * g * I;
@@ -135,9 +119,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
                 }
                 y.x = rectified(y.x + s.x), y.y = rectified(y.y + s.y);
             }
-            if (half == 0) store2((l == L - 1 ? last : h + l * plane) + begin + at, y);
-            together();  // both have read what is overwritten now
-            if (l < L - 1) spread(to + at, y, rank, CLUSTER, half);
+            if (l == L - 1) {
+                store2(last + begin + at, y);
+            } else {
+                store2(h + l * plane + begin + at, y);
+                for (unsigned other = rank; other < CLUSTER; other++) store_at(other, to + at, y);
+            }
         }
         if (l < L - 1) cluster_sync();
     }
@@ -147,50 +134,46 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_backward(
     const float* W, const float* last, const float* h, const float* a, const float* dy, float* g_out, int T,
     int sequences, int each) {
-    float *w = SHARED, *from = w + L * LAYER, *to = from + (T + 1) * C, *skip = to + (T + 1) * C;
+    float *w = SHARED, *from = w + L * LAYER, *to = from + T * C, *skip = to + T * C;
     const unsigned rank = cluster_rank();
     const long long sequence = blockIdx.x / CLUSTER, model = sequence / each;
     const int stretch = (T + CLUSTER - 1) / CLUSTER, first = rank * stretch;
     const int rows = T - first < stretch ? T - first : stretch;
     const long long plane = (long long)sequences * T * C, begin = sequence * T * C;
     load_weights<true>(w, W + model * (L * C * K * C));
-    for (int i = threadIdx.x; i < C; i += THREADS) from[T * C + i] = to[T * C + i] = 0.0f;
     cluster_sync();
-    for (int i = threadIdx.x; i < rows * 2 * G; i += THREADS) {
-        const int half = i % 2, g = i / 2 % G, t = first + i / (2 * G), at = t * C + 2 * g;
+    for (int i = threadIdx.x; i < rows * G; i += THREADS) {
+        const int t = first + i / G, g = i % G, at = t * C + 2 * g;
         float2 y = load2(dy + begin + at), v = load2(last + begin + at);
         y.x = passed(y.x, v.x), y.y = passed(y.y, v.y);
-        if (half == 0) {
-            store2(skip + at - first * C, y);
-            if (L == 2) store2(g_out + L * plane + begin + at, y);
-        }
+        store2(skip + at - first * C, y);
+        if (L == 2) store2(g_out + L * plane + begin + at, y);
         v = load2(a + (L / 2 - 1) * plane + begin + at);
         y.x = passed(y.x, v.x), y.y = passed(y.y, v.y);
-        if (half == 0) store2(g_out + (L - 1) * plane + begin + at, y);
-        spread(from + at, y, 0, rank + 1, half);
+        store2(g_out + (L - 1) * plane + begin + at, y);
+        for (unsigned other = 0; other <= rank; other++) store_at(other, from + at, y);
     }
     cluster_sync();
     for (int l = L - 1; l > 0; l--) {
         const bool opens = l % 2 == 0;  // the first layer of its block: the residual's gradient joins in
-        for (int start = 0; start < rows * 2 * G; start += THREADS) {
-            const int i = start + threadIdx.x, half = i % 2, g = i / 2 % G, n = i / (2 * G);
-            const bool works = n < rows;
-            const int t = first + (works ? n : 0), at = t * C + 2 * g;
+        for (int i = threadIdx.x; i < rows * G; i += THREADS) {
+            const int t = first + i / G, g = i % G, at = t * C + 2 * g;
             float2 below = load2(h + (l - 1) * plane + begin + at), inner = {1.0f, 1.0f};  // early: they take their time
             if (opens) inner = load2(a + (l / 2 - 1) * plane + begin + at);
-            float2 y = convolved(from, w + l * LAYER, t, g, half, T, 1 << (l / 2));
-            if (!works) continue;
-            float2 s = {0.0f, 0.0f};
-            if (opens) s = load2(skip + at - first * C);
-            y.x = passed(y.x + s.x, below.x), y.y = passed(y.y + s.y, below.y);
-            together();  // both have read the residual's
-            if (opens && half == 0) {
+            float2 y = convolved(from, w + l * LAYER, t, g, T, 1 << (l / 2));
+            if (opens) {
+                float2 s = load2(skip + at - first * C);
+                y.x += s.x, y.y += s.y;
+            }
+            y.x = passed(y.x, below.x), y.y = passed(y.y, below.y);
+            if (opens) {
                 store2(skip + at - first * C, y);
                 if (l == 2) store2(g_out + L * plane + begin + at, y);
+                y.x = passed(y.x, inner.x), y.y = passed(y.y, inner.y);
             }
-            if (opens) y.x = passed(y.x, inner.x), y.y = passed(y.y, inner.y);
-            if (half == 0) store2(g_out + (l - 1) * plane + begin + at, y);
-            if (l > 1) spread(to + at, y, 0, rank + 1, half);
+            store2(g_out + (l - 1) * plane + begin + at, y);
+            if (l > 1)
+                for (unsigned other = 0; other <= rank; other++) store_at(other, to + at, y);
         }
         if (l > 1) cluster_sync();
         float* turned = from;

@@ -201,7 +201,7 @@ def _run_backward(inputs: list[Tensor], states: list[Tensor], dy: Tensor, of_x: 
     (M, B, T, I), (_, L, C, K, _) = x.shape, W.shape
     g = W.new_empty(L + L // 2, M, B, T, C)  # gradient before each layer's ReLU; behind them, before each block's last
     rows, clusters = B * T, tcn_cluster.fits(x, W)
-    parts = max(1, (16 if rows < 8192 else 32) // M)  # many models fill the chip by themselves
+    parts = max(1, (16 if rows < 8192 else 64 if clusters else 32) // M)  # many models fill the chip by themselves
     sums = W.new_empty(parts, M, _size(R, W))
     if clusters:
         tcn_cluster.backward(x, W, (last, h, a), dy, g)

@@ -16,7 +16,7 @@ from koopsim.nn.kernels.cuda import Kernel, kernel
 SOURCE = Path(__file__).with_name("tcn.cu")
 CLUSTER = 8  # blocks of a sequence: the most that every GPU with clusters has
 SHARED = 227 * 1024  # bytes a block can have, on Hopper
-THREADS = 1024  # at most
+THREADS = 512  # at most
 
 
 def fits(x: Tensor, W: Tensor) -> bool:
@@ -35,7 +35,7 @@ def _has_clusters(device: torch.device) -> bool:
 def shared_bytes(T: int, W: Tensor) -> int:
     """Weights, two copies of the state, and either biases or a stretch of the residual's gradient."""
     _, L, C, K, _ = W.shape
-    return 4 * (L * (C // 2) * (2 * K * C + 4) + 2 * (T + 1) * C + max(L * C, -(-T // CLUSTER) * C))
+    return 4 * (L * (C // 2) * (2 * K * C + 4) + 2 * T * C + max(L * C, -(-T // CLUSTER) * C))
 
 
 def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
@@ -68,6 +68,7 @@ def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, r
 
 def _kernel(name: str, x: Tensor, W: Tensor, shared: int | None = None) -> tuple[Kernel, int]:
     (_, _, T, inputs), (_, L, C, K, _) = x.shape, W.shape
-    threads = min(THREADS, -(-2 * -(-T // CLUSTER) * (C // 2) // 32) * 32)
+    places = -(-T // CLUSTER) * (C // 2)
+    threads = min(THREADS, -(-places // 32) * 32)
     sizes = {"C": C, "K": K, "L": L, "I": inputs, "CLUSTER": CLUSTER, "THREADS": threads}
     return kernel(SOURCE, name, tuple(sizes.items()), shared or shared_bytes(T, W), x.get_device()), threads
