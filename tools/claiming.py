@@ -1,8 +1,8 @@
 """A plugin of pytest's: several processes share one list of tests, each takes the next that nobody has taken.
 
-KOOPSIM_CLAIMS is a folder. `tests.json` is the list, the longest first by what the last record says of them; `next` how
-many are taken; `PID.jsonl` has a line for each part of a test that is done, so that nothing is lost with a process. One
-whose CUDA context a fault has spoilt ends itself: the next one starts afresh.
+KOOPSIM_CLAIMS is a folder. `tests.json` is the list: tests without torch.compile first, and the longest first by what
+the last record says of them. `next` is how many are taken; `PID.jsonl` has a line for each part of a test that is done,
+so that nothing is lost with a process. One whose CUDA context a fault has spoilt ends itself: the next starts afresh.
 """
 
 import fcntl
@@ -19,7 +19,13 @@ SPOILT = ("CUDA error", "AcceleratorError", "illegal memory access")
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     known = json.loads((FOLDER / "known.json").read_text())
-    items.sort(key=lambda item: (-known.get(item.nodeid, 30.0 if "compile" in item.nodeid else 5.0), item.nodeid))
+
+    def place(item: pytest.Item) -> tuple:
+        compiles = "compile_cuda" in item.nodeid
+        seconds = known.get(item.nodeid, 20.0 + 10.0 * ("train" in item.nodeid) if compiles else 5.0)
+        return compiles, -seconds, item.nodeid
+
+    items.sort(key=place)
 
 
 def pytest_runtestloop(session: pytest.Session) -> bool:
