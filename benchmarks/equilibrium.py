@@ -3,6 +3,7 @@
 python benchmarks/equilibrium.py gradients [--out results/deq-gradients.json]          30 s on a core
 python benchmarks/equilibrium.py memory [--device cuda] [--out results/deq-memory.json]
 python benchmarks/equilibrium.py inference --device cuda [--out results/h200/mdeq-inference.json]
+python benchmarks/equilibrium.py solver --device cuda --works multiscale copy --precision bf16 [--out FILE]
 """
 
 import argparse
@@ -17,10 +18,11 @@ from verbs import write
 
 import koopsim
 from koopsim.bench.machine import measured_machine
-from koopsim.bench.peers import _solver_rows, loss_scale
+from koopsim.bench.peers import WORKS, _solver_rows, loss_scale, solver_rows
 from koopsim.bench.setting import Setting, sizes_for
 from koopsim.bench.timing import measure
 from koopsim.implicit import DEQ, SOLVERS, Reversible
+from koopsim.runs import environment, write_json
 
 STEP = 1e-4  # of the difference quotients, fourth order
 
@@ -201,9 +203,24 @@ def times(setting: Setting) -> Iterator[list[dict]]:
             yield [{"solver": solver, "ratio": row.other.timing.seconds / row.ours.timing.seconds} | said]
 
 
+def solver(arguments: argparse.Namespace, device: torch.device) -> dict:
+    """Rows of `koopsim bench solver` for some works, each written down when it is there."""
+    setting = Setting(device, measured_machine(device), sizes_for(device, arguments.quick), arguments.precision)
+    rows: list[dict] = []
+    for row in solver_rows(setting, arguments.works):
+        rows.append(row.as_dict())
+        print(f"{row.work}: {row.ours.name} {row.ratio:.2f}", flush=True)
+        if arguments.out:
+            write_json(arguments.out, {"precision": arguments.precision, "rows": rows, "environment": environment()})
+    return {"precision": arguments.precision, "rows": rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("gradients", "torchdeq", "memory", "inference"))
+    parser.add_argument("what", choices=("gradients", "torchdeq", "memory", "inference", "solver"))
+    parser.add_argument("--works", nargs="+", default=list(WORKS), choices=list(WORKS))
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
@@ -211,6 +228,7 @@ def main() -> None:
     began, device = time.monotonic(), torch.device(arguments.device)
     found = {"gradients": gradients, "memory": lambda: memory(device), "inference": lambda: inference(device)}
     found["torchdeq"] = lambda: torchdeq(device)
+    found["solver"] = lambda: solver(arguments, device)
     figures = found[arguments.what]()
     write(arguments.out, figures | {"device": str(device), "seed": 0, "seconds": time.monotonic() - began})
 

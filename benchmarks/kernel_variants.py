@@ -11,7 +11,7 @@ import torch
 
 from koopsim.bench.setting import CUDA, Setting, in_precision, model_of
 from koopsim.bench.training import copy_stepping, image_stepping
-from koopsim.nn import TCN, padding
+from koopsim.nn import TCN
 from koopsim.nn.kernels import tcn, tcn_cluster
 from koopsim.nn.lift import residual_of
 from koopsim.runs import environment, write_json
@@ -143,10 +143,6 @@ def main() -> None:
     works = [("copy/sim-single", 1, "float32"), ("copy/sim-single", 20, "float32")]
     works += [("cifar10/sim-single", 512, "bf16"), ("cifar10/sim-single", 128, "bf16")]
     profiles = [profile(*work) for work in works] if arguments.steps else []
-    if arguments.steps:
-        padding.TILE = 8
-        for batch in (512, 128):
-            print(f"channels in eights, CIFAR-10, batch {batch}: {step('cifar10/sim-single', batch, 'bf16'):.4f} ms")
     if arguments.out:
         write_json(arguments.out, {"rows": rows, "profiles": profiles, "environment": environment()})
 

@@ -56,10 +56,9 @@ def row(preset: str, caches: Path, place: Path, kind: str) -> dict:
     if preset.startswith(("image", "copy", "digits")):
         own["KOOPSIM_DATA"] = str(caches)
     words = ["train", preset, "--out", str(place / f"{preset.replace('/', '-')}-{kind}"), "--json"]
+    words += ["--recipe.epochs", "1"]
     if preset.startswith("image"):
         words += ["--task.pictures", str(place / "pictures")]
-    else:
-        words += ["--recipe.epochs", "1"]
     said = place / "said.json"
     began = time.perf_counter()
     command = [sys.executable, "-c", CHILD, str(said), *words]
@@ -84,8 +83,7 @@ def main() -> None:
         for preset in arguments.presets:
             for kind in ("cold", "warm"):
                 rows.append(row(preset, place / preset.replace("/", "-"), place, kind))
-                print(rows[-1], flush=True)
-        write(arguments.out, {"rows": rows})
+                write(arguments.out, {"rows": rows})
 
 
 if __name__ == "__main__":

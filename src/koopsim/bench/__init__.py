@@ -8,7 +8,7 @@ machine could do at best is in machine.py and limit.py.
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -25,7 +25,7 @@ from koopsim.bench.stacks import picture_rows, stack_rows
 from koopsim.bench.training import capture_rows, train_rows
 from koopsim.errors import KoopsimError, did_you_mean
 
-ROWS: dict[str, Callable[[Setting], list[Comparison]]] = {
+ROWS: dict[str, Callable[[Setting], Iterable[Comparison]]] = {
     "train": train_rows,
     "capture": capture_rows,
     "inference": inference_rows,
@@ -47,8 +47,9 @@ def run(
     precision: str = "float32",
     listen: Callable[[str], None] = lambda row: None,
     sizes: Sizes | None = None,
+    keep: Callable[[BenchFindings], None] = lambda findings: None,
 ) -> BenchFindings:
-    """The comparisons of these rows, or of all; `listen` hears which one begins."""
+    """The comparisons of these rows, or of all; `listen` hears which one begins, `keep` what is found so far."""
     device = torch.device(device)
     every = [*ROWS, GROWTH]
     for row in rows:
@@ -68,7 +69,10 @@ def run(
                 if row == GROWTH:
                     findings.curves += growth_curves(setting)
                 else:
-                    findings.comparisons += ROWS[row](setting)
+                    for comparison in ROWS[row](setting):
+                        findings.comparisons.append(comparison)
+                        findings.seconds[row] = time.perf_counter() - began
+                        keep(findings)
             except (KoopsimError, torch.OutOfMemoryError) as error:
                 findings.skipped[row] = (str(error).splitlines() or ["out of memory"])[0]
         findings.seconds[row] = time.perf_counter() - began

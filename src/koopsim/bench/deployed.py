@@ -5,7 +5,7 @@ the zoo's; a monDEQ has its inverse once. Every way of answering is compared wit
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -28,22 +28,24 @@ WORKS = {
     "mnist/sim-single": ("mnist/mondeq-single", "mnist/mondeq-multi"),
 }
 NEAR = {"float32": 1e-3, "tf32": 2e-2, "bf16": 1e-1}  # of the largest output
+LONG = 256  # sequences at once: a DEQ's attention takes seconds for more
 Answer = Callable[[Tensor], Tensor]
 
 
-def deploy_rows(setting: Setting) -> list[Comparison]:
+def deploy_rows(setting: Setting) -> Iterator[Comparison]:
     """`deploy` against every other way to answer, one input at a time and many."""
-    found = []
     for name, others in WORKS.items():
         if name.split("/")[0] not in ("copy", *setting.sizes.image_sets):
             continue
         plain = model_of(name, setting.device).eval()
         solved = {other: settled_inverse(model_of(other, setting.device).eval()) for other in others}
-        with tempfile.TemporaryDirectory() as folder, in_precision(setting.precision):
+        with tempfile.TemporaryDirectory() as folder:
             files = _files(name, plain, setting, Path(folder))
-            for batch in (1, setting.sizes.large_batch):
-                found += _rows(name, batch, setting, {name: plain, **files, **solved})
-    return found
+            many = min(LONG, setting.sizes.large_batch) if name.startswith("copy") else setting.sizes.large_batch
+            for batch in (1, many):
+                with in_precision(setting.precision):
+                    found = _rows(name, batch, setting, {name: plain, **files, **solved})
+                yield from found
 
 
 def _rows(name: str, batch: int, setting: Setting, ways: dict[str, Answer]) -> list[Comparison]:
@@ -58,7 +60,7 @@ def _rows(name: str, batch: int, setting: Setting, ways: dict[str, Answer]) -> l
         if name in way:
             _agree(way, answer, plain, x, setting)
         makers[way] = _waited_for(answer, x, cast, wait=batch == 1)
-    timings = measure(makers, setting.device, setting.sizes.turns)
+    timings = measure(makers, setting.device, min(5, setting.sizes.turns))
     notes = {w: answer_note(t, batch, answers[w] if w in ways else plain) for w, t in timings.items()}  # pyright: ignore
     sides = {way: Side(way, timing, note=notes[way]) for way, timing in timings.items()}
     ours, *rest = sides.values()
@@ -89,12 +91,16 @@ def _waited_for(answer: Answer, x: Tensor, autocast: torch.dtype | None, wait: b
 
 
 def _files(name: str, model: nn.Module, setting: Setting, folder: Path) -> dict[str, Answer]:
-    """Exported forms that run on this device in this precision; one that cannot be made here is left out."""
+    """Exported forms that run on this device in this precision; one that cannot be made here is left out.
+
+    On CUDA machine code by AOTInductor is left to `koopsim export`, which times it too: where it does not fit the
+    machine it takes the process with it.
+    """
     found: dict[str, Answer] = {}
     if setting.autocast is not None:
         return found
     for format, ending in FORMATS.items():
-        if format == "onnx" and setting.device.type != "cpu":
+        if format in ("onnx", "aoti") and setting.device.type != "cpu":
             continue
         config = PRESETS[name].model
         x, axes = model_kind(config).example(config, 2, setting.sizes.horizon + 20, torch.Generator().manual_seed(0))

@@ -5,7 +5,7 @@ A peer that is not installed is left out, and said so (`pip install 'koopsim[ben
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -120,7 +120,7 @@ WORKS: dict[str, tuple[str, WorkSteps]] = {
 }
 
 
-def solver_rows(setting: Setting) -> list[Comparison]:
+def solver_rows(setting: Setting, works: Sequence[str] = ()) -> Iterator[Comparison]:
     """A training step of DEQs: each of our solvers and its namesake round the same cell.
 
     torchdeq returns points that it evaluated the cell at once or twice more after the test of the tolerance. Ours
@@ -128,13 +128,12 @@ def solver_rows(setting: Setting) -> list[Comparison]:
     """
     if not find_spec("torchdeq"):
         raise KoopsimError(f"torchdeq is not installed: {EXTRA}.")
-    found = []
-    for work in WORKS:
+    for work in works or WORKS:
         scale = loss_scale(setting, work)
         for solver in setting.sizes.solvers:
             with in_precision(setting.precision):
-                found += _solver_rows(setting, work, solver, scale)
-    return found
+                found = _solver_rows(setting, work, solver, scale)
+            yield from found
 
 
 def _solver_rows(setting: Setting, work: str, solver: str, scale: float) -> list[Comparison]:

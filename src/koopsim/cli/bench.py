@@ -50,15 +50,21 @@ def main(argv: list[str]) -> int:
 
     device = pick_device(arguments.device)
     with contextlib.ExitStack() as stack:
+        keep, before = (lambda findings: None), None
         if arguments.out is not None:
+            file = arguments.out / "bench.json"
             stack.enter_context(folders.held(arguments.out))
             folders.claim(arguments.out, "bench", ("bench.json", "growth.png"), arguments.overwrite)
-        findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, _say)
-        if arguments.out is not None:
-            file, found = arguments.out / "bench.json", findings.as_dict()
-            write_json(file, bench.merged(read_run_json(file), found) if file.exists() else found)
-            if findings.curves:
-                bench.draw_growth(findings.curves, findings.machine.name, arguments.out / "growth.png")
+            before = read_run_json(file) if file.exists() else None
+
+            def keep(findings: bench.BenchFindings) -> None:
+                found = findings.as_dict()
+                write_json(file, found if before is None else bench.merged(before, found))
+
+        findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, _say, keep=keep)
+        keep(findings)
+        if arguments.out is not None and findings.curves:
+            bench.draw_growth(findings.curves, findings.machine.name, arguments.out / "growth.png")
     if arguments.json:
         print(json_text(findings.as_dict()))
         return 0
