@@ -67,7 +67,7 @@ def test_fresh_from_its_initialisation_it_converges():
         model(torch.randn(4, 1, 28, 28))
     assert model.last_info.converged.all()
     assert isinstance(model, SolverModel)
-    assert model.limits == (24, 20) == model.captured_steps
+    assert model.limits == (12, 20) == model.captured_steps
 
 
 def test_it_learns_digits():

@@ -88,8 +88,8 @@ def _attended(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 
         if fits(q, v):
             return attention(q, k, v, scale, BLOCK)[0]
-    heads = (t.transpose(1, 2) for t in (q, k, v))
-    return F.scaled_dot_product_attention(*heads, is_causal=True, scale=scale).transpose(1, 2)
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale).transpose(1, 2)
 
 
 @dataclass(frozen=True, eq=False)
