@@ -45,11 +45,10 @@ def run(
     device: torch.device | str = "cpu",
     quick: bool = False,
     precision: str = "float32",
-    listen: Callable[[str], None] = lambda row: None,
+    listen: Callable[[str, BenchFindings], None] = lambda row, findings: None,
     sizes: Sizes | None = None,
-    keep: Callable[[BenchFindings], None] = lambda findings: None,
 ) -> BenchFindings:
-    """The comparisons of these rows, or of all; `listen` hears which one begins, `keep` what is found so far."""
+    """The comparisons of these rows, or of all; `listen` hears which one begins, and again what is found so far."""
     device = torch.device(device)
     every = [*ROWS, GROWTH]
     for row in rows:
@@ -62,7 +61,7 @@ def run(
         if row == "capture" and device.type != "cuda":
             findings.skipped[row] = "a step is captured on CUDA only"
             continue
-        listen(row)
+        listen(row, findings)
         began = time.perf_counter()
         with _undisturbed():
             try:
@@ -72,7 +71,7 @@ def run(
                     for comparison in ROWS[row](setting):
                         findings.comparisons.append(comparison)
                         findings.seconds[row] = time.perf_counter() - began
-                        keep(findings)
+                        listen(row, findings)
             except (KoopsimError, torch.OutOfMemoryError) as error:
                 findings.skipped[row] = (str(error).splitlines() or ["out of memory"])[0]
         findings.seconds[row] = time.perf_counter() - began

@@ -49,20 +49,25 @@ def main(argv: list[str]) -> int:
     from koopsim.runs import read_run_json, write_json
 
     device = pick_device(arguments.device)
-    with contextlib.ExitStack() as stack:
-        keep, before = (lambda findings: None), None
+    file, before, said = (arguments.out or Path()) / "bench.json", None, set()
+
+    def listen(row: str, findings: bench.BenchFindings) -> None:
+        """Say which row begins; write down what is found, so that a row that is stopped is not lost."""
+        if row not in said:
+            said.add(row)
+            print(f"koopsim bench: {row}", file=sys.stderr, flush=True)
         if arguments.out is not None:
-            file = arguments.out / "bench.json"
+            found = findings.as_dict()
+            write_json(file, found if before is None else bench.merged(before, found))
+
+    with contextlib.ExitStack() as stack:
+        if arguments.out is not None:
             stack.enter_context(folders.held(arguments.out))
             folders.claim(arguments.out, "bench", ("bench.json", "growth.png"), arguments.overwrite)
             before = read_run_json(file) if file.exists() else None
-
-            def keep(findings: bench.BenchFindings) -> None:
-                found = findings.as_dict()
-                write_json(file, found if before is None else bench.merged(before, found))
-
-        findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, _say, keep=keep)
-        keep(findings)
+        findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, listen)
+        for row in said:
+            listen(row, findings)
         if arguments.out is not None and findings.curves:
             bench.draw_growth(findings.curves, findings.machine.name, arguments.out / "growth.png")
     if arguments.json:
@@ -72,10 +77,6 @@ def main(argv: list[str]) -> int:
     if arguments.out is not None:
         print(f"written to {arguments.out}/")
     return 0
-
-
-def _say(row: str) -> None:
-    print(f"koopsim bench: {row}", file=sys.stderr, flush=True)
 
 
 def show_findings(findings) -> None:
