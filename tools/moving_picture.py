@@ -24,8 +24,8 @@ def turning(radius: float, angle: float) -> np.ndarray:
 
 
 def maps() -> list[np.ndarray]:
-    S = np.array([[1.0, -0.6], [0.7, 1.0]])
-    leads_to_a_point = S @ np.diag([1.0, 0.82]) @ np.linalg.inv(S)
+    S = np.array([[0.5, 1.0], [1.2, -0.35]])
+    leads_to_a_point = S @ np.diag([1.0, -0.87]) @ np.linalg.inv(S)
     return [turning(0.9, 0.5), leads_to_a_point, turning(1.0, 0.5), turning(1.035, 0.5)]
 
 
