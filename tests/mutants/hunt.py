@@ -47,10 +47,10 @@ EXTRA = {
     "engine": ["tests/test_training.py"],
     "tasks": ["tests/test_training.py", "tests/test_constants.py"],
     "nn": ["tests/test_constants.py", "tests/test_presets.py"],
-    "datasets": ["tests/test_constants.py"],
+    "datasets": ["tests/test_constants.py", "tests/cli/test_data.py"],
     "searching": ["tests/cli/test_tune.py"],
     "implicit": ["tests/test_constants.py"],
-    "spectral": ["tests/test_constants.py"],
+    "spectral": ["tests/test_constants.py", "tests/cli/test_spectrum.py", "tests/cli/test_forecast.py"],
 }
 SECONDS = 300.0  # for the tests of one mutant; one that takes longer is counted by itself, neither noticed nor not
 
