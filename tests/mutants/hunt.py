@@ -36,6 +36,7 @@ ROOMS = ("nn", "implicit", "spectral", "engine", "tasks", "datasets", "searching
 LEFT_OUT = (
     "kernels",
     "plots",
+    "spectral/summary",
     "__init__",
     "capture",
     "cuda",
