@@ -197,6 +197,13 @@ def test_rows_streamed_to_torch():
     np.testing.assert_allclose(there.koopman_matrix_, EDMD(Monomials(3)).fit((Z, Y)).koopman_matrix_, atol=1e-9)
 
 
+def test_complex_rows_on_a_device():
+    pytest.importorskip("torch")
+    Z = np.exp(1j * np.outer(np.arange(400), [0.3, 0.7])) @ (RNG.standard_normal((2, 5)) + 1j)
+    found = EDMD(Identity(), rank=2, device="cpu").fit(Z).eigenvalues_
+    np.testing.assert_allclose(np.sort(np.angle(found)), [0.3, 0.7], atol=1e-9)
+
+
 def test_a_constant_column_is_no_trouble():
     Z = np.c_[orbit(A2, [1.0, 0.5], 40), np.full(41, 3.0)]
     assert sorted(np.abs(EDMD(Identity()).fit(Z).eigenvalues_))[-1] == pytest.approx(1)

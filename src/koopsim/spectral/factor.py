@@ -114,7 +114,8 @@ def _few(columns: Columns) -> Array | None:
     R0 = qr_rows(_host(columns.lead[some]))
     if _rcond(R0) < np.sqrt(WELL):  # a few outliers may be what matters: rows that the others say are unlikely
         size = np.linalg.norm(R0, axis=0)
-        far = _host(abs(columns.lead) @ _like(1 / np.where(size > 0, size, 1.0), columns.lead))
+        large = abs(columns.lead)
+        far = _host(large @ _like(1 / np.where(size > 0, size, 1.0), large))
         R0 = qr_rows(np.vstack([R0, _host(columns.lead[np.argpartition(far, -4 * wide)[-4 * wide :]])]))
     return R0 if SINGULAR < _rcond(R0) < np.sqrt(WELL) else None
 
