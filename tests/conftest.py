@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,6 +30,20 @@ def in_triton() -> Callable[[str], None]:
         assert done.returncode == 0, done.stderr[-3000:]
 
     return run
+
+
+BEGAN: dict[str, dict[int, Any]] = {}
+
+
+@pytest.fixture(autouse=True)
+def _random_numbers_of_its_own(request: pytest.FixtureRequest) -> None:
+    """A generator that a file's tests share begins anew for each: no test depends on which ran before it."""
+    module = getattr(request, "module", None)
+    found = [value for value in vars(module).values() if isinstance(value, np.random.Generator)] if module else []
+    if found:
+        states = BEGAN.setdefault(module.__name__, {id(g): g.bit_generator.state for g in found})
+        for generator in found:
+            generator.bit_generator.state = states[id(generator)]
 
 
 GPU = re.compile(r"CUDA|GPU")

@@ -219,7 +219,7 @@ def test_residuals_are_those_of_the_samples_that_were_fitted():
         a, b = (EDMD(Monomials(2), **options) for _ in range(2))
         a.fit((Z, np.tanh(Z)))
         b.partial_fit((Z, np.tanh(Z)))
-        np.testing.assert_allclose(a.residuals_, b.residuals_, atol=1e-10)
+        np.testing.assert_allclose(a.residuals_, b.residuals_, atol=1e-7)  # from a Gram matrix: half the digits
         assert a.solution_.relative_residual == pytest.approx(b.solution_.relative_residual, abs=1e-12)
     Z, U = steered()
     a, b = EDMD(RandomFourier(8)).fit(Z, control=U), EDMD(RandomFourier(8)).partial_fit(Z, control=U)
