@@ -116,12 +116,14 @@ def judged(job: tuple[int, Path, int]) -> dict[str, Any]:
         if not pid:
             _test(file, source, Path(scratch))
         status = _wait(pid)
+        by = (Path(scratch) / "by").read_text() if (Path(scratch) / "by").exists() else ""
     fate = {0: "survived", -9: "too long"}.get(status, "noticed")
     return {
         "number": number,
         "where": where,
         "change": words,
         "fate": fate,
+        "by": by if fate == "noticed" else "",
         "seconds": round(time.monotonic() - began, 1),
     }
 
@@ -139,10 +141,17 @@ def _test(file: Path, source: str, scratch: Path) -> None:
         sys.meta_path.insert(0, Changed(name, file, source))
         import pytest
 
+        class First:
+            """Writes down which test fails."""
+
+            def pytest_runtest_logreport(self, report: Any) -> None:
+                if report.failed:
+                    (scratch / "by").write_text(report.nodeid)
+
         status = int(pytest.main([
             "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", f"--basetemp={scratch / 't'}",
             *tests_of(file),
-        ]))  # fmt: skip
+        ], plugins=[First()]))  # fmt: skip
     finally:
         os._exit(status)
 
