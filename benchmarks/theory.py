@@ -1,6 +1,7 @@
 """What the paper says of SIMs beside its tables, tried: memory against depth (section 3.4), and the data they need.
 
 python benchmarks/theory.py memory [--device cuda] [--out results/theory-memory.json]
+python benchmarks/theory.py draw     # docs/images/theory-memory.png and, where measured, theory-samples.png
 python benchmarks/theory.py samples [--dataset cifar10] [--out results/h200/theory-samples.json]     # a GPU, minutes
 
 memory   the most bytes of a training step of copy memory (T = 500, batch 20) above the model, its data and gradients:
@@ -10,6 +11,7 @@ samples  accuracy on the test split of SIM and monDEQ trained on 1/16 ... 1/1 of
 """
 
 import argparse
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +26,8 @@ from koopsim.presets import run_of
 
 STEPS = (10, 20, 40)
 SHARES = (16, 8, 4, 2, 1)
+HERE = Path(__file__).parents[1]
+TITLE = "copy memory, T = 500, batch 20: models of 17,000 parameters"
 MODELS = ("sim-single", "mondeq-single")
 
 
@@ -83,14 +87,42 @@ def samples(arguments: argparse.Namespace) -> dict:
     return {"rows": rows, "seed": 0}
 
 
+def draw(arguments: argparse.Namespace) -> None:
+    """The figures of docs/claims.md from what is in results/."""
+    from matplotlib import pyplot as plt
+
+    rows = json.loads((HERE / "results" / "theory-memory.json").read_text())["rows"]
+    figure, axis = plt.subplots(figsize=(6.4, 4), layout="constrained")
+    for name, marker in (("copy/deq, unrolled", "s-"), ("copy/deq", "o-")):
+        own = [row for row in rows if row["model"] == name]
+        axis.plot([row["depth"] for row in own], [row["bytes"] / 2**20 for row in own], marker, label=name)
+    for colour, row in zip(("C2", "C3"), [row for row in rows if row["depth"] is None], strict=True):
+        axis.axhline(row["bytes"] / 2**20, ls="--", color=colour, label=row["model"])
+    axis.set(yscale="log", xlabel="solver steps, or layers", ylabel="MiB of a training step", title=TITLE)
+    axis.legend(fontsize=8)
+    figure.savefig(HERE / "docs" / "images" / "theory-memory.png", dpi=90)
+    file = HERE / "results" / "h200" / "theory-samples.json"
+    if file.exists():
+        rows = json.loads(file.read_text())["rows"]
+        figure, axis = plt.subplots(figsize=(6.4, 4), layout="constrained")
+        for name in dict.fromkeys(row["model"] for row in rows):
+            own = sorted((row["train"], 100 * row["test"]["accuracy"]) for row in rows if row["model"] == name)
+            axis.plot(*zip(*own, strict=True), "o-", label=name)
+        axis.set(xscale="log", xlabel="pictures trained on", ylabel="test accuracy, %")
+        axis.legend(fontsize=8)
+        figure.savefig(HERE / "docs" / "images" / "theory-samples.png", dpi=90)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("memory", "samples"))
+    parser.add_argument("what", choices=("memory", "samples", "draw"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.manual_seed(0)
+    if arguments.what == "draw":
+        return draw(arguments)
     write(arguments.out, (memory if arguments.what == "memory" else samples)(arguments))
 
 
