@@ -144,6 +144,14 @@ def main() -> None:
                 for data, model in pairs for rate in rates[data, model]
             ]  # fmt: skip
 
+        def save() -> None:
+            about = {"epochs": arguments.epochs, "rates": RATES, "jobs": arguments.jobs, "device": arguments.device}
+            about |= {"wall_seconds": time.perf_counter() - began, "environment": environment()}
+            told = {"summary": summary(rows, plain), "rows": rows, "tried": tried, "simple": plain}
+            write_json(arguments.out, about | told)
+
+        foretold = [d for d in arguments.data if d != "gestures"]
+        plain = {data: list(pool.map(simple, [data] * arguments.seeds, range(arguments.seeds))) for data in foretold}
         chosen: dict = {}
         for row in pool.map(trained, jobs(0, dict.fromkeys(pairs, RATES))):
             key = row["data"], row["model"]
@@ -151,15 +159,13 @@ def main() -> None:
             tried.append({k: row[k] for k in ("data", "model", "seed", "rate", "valid")})
             print(row["data"], row["model"], row["rate"], row["valid"], flush=True)
         rows += chosen.values()
+        save()
         rest = [job for s in range(1, arguments.seeds) for job in jobs(s, {k: (r["rate"],) for k, r in chosen.items()})]
         for row in pool.map(trained, rest):
             rows.append(row)
+            save()
             print(row["data"], row["model"], row["seed"], row["test"], flush=True)
-        foretold = [d for d in arguments.data if d != "gestures"]
-        plain = {data: list(pool.map(simple, [data] * arguments.seeds, range(arguments.seeds))) for data in foretold}
-    about = {"epochs": arguments.epochs, "rates": RATES, "jobs": arguments.jobs, "device": arguments.device}
-    about |= {"wall_seconds": time.perf_counter() - began, "environment": environment()}
-    write_json(arguments.out, about | {"summary": summary(rows, plain), "rows": rows, "tried": tried, "simple": plain})
+        save()
 
 
 def summary(rows: list[dict], plain: dict) -> dict:

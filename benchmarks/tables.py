@@ -14,13 +14,15 @@ search   100 trials of the engine, one stack, each of all its epochs; Randomized
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -73,10 +75,25 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def study(options: argparse.Namespace) -> dict[str, Any]:
-    """Every model on every table, the longest searches first."""
-    asked = [(t, m, s, n) for n in (options.trials, 0) for m in MODELS for t in TABLES for s in range(options.seeds)]
-    rows: list[dict[str, Any]] = list(Parallel(options.jobs, verbose=5)(delayed(one)(*each) for each in asked))  # pyright: ignore
-    told = summary(rows)
+    """Every model on every table, seed by seed; what is done is in the file, and is not done again."""
+    rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    done = {(row["table"], row["model"], row["seed"], row["trials"]) for row in rows}
+    each = [(t, m, s, n) for s in range(options.seeds) for n in (options.trials, 0) for m in MODELS for t in TABLES]
+    asked = [job for job in each if job not in done]
+    work = Parallel(options.jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")
+    found = told_of(rows)
+    for row in work(delayed(one)(*job) for job in asked):
+        rows.append(cast(dict[str, Any], row))
+        found = told_of(rows)
+        write_json(options.out, found | {"environment": environment()})
+    return found
+
+
+def told_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The findings on the seeds that are through, every model on every table with and without a search."""
+    whole = len(TABLES) * len(MODELS) * len({row["trials"] for row in rows})
+    counts = Counter(row["seed"] for row in rows)
+    told = summary([row for row in rows if counts[row["seed"]] == whole])
     ranks = {
         f"{m}, {'search of ' + str(n) if n else 'defaults'}": statistics.mean(
             r["rank"] for r in told if (r["model"], r["trials"]) == (m, n)
