@@ -23,9 +23,9 @@ class Arguments:
     split: Literal["train", "valid", "train+valid", "test"] = "test"
     """Which part of the data."""
     data: str | None = None
-    """For image classification: where the pictures are now, if they have moved since."""
+    """Where the pictures of a classifier are now; of sequences another file, to be answered for as it is."""
     out: Path | None = None
-    """For image classification: write the confusion matrix and the worst mistakes here, as pictures and JSON."""
+    """Of a classifier of pictures a folder for its mistakes; of sequences with --data a .csv of all answers."""
     overwrite: bool = False
     """With --out: also replace files of the same names that koopsim did not write."""
     other_data: bool = False
@@ -49,6 +49,11 @@ def main(argv: list[str]) -> int:
         name, run = arguments.what.removeprefix(zoo.PREFIX), zoo.run_of_card(arguments.what)
     else:
         name, run = RunDirectory(arguments.what).read_config()
+    if arguments.data is not None:
+        from koopsim.cli.sequences import evaluate_sequences, takes_sequences
+
+        if takes_sequences(arguments.what) is not None:
+            return evaluate_sequences(arguments, name)
     device = pick_device(arguments.device)
     model = zoo.load(arguments.what, device)
     task = build_task(relocated(run.task, arguments.data, name), device)

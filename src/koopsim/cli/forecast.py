@@ -1,4 +1,4 @@
-"""koopsim forecast: how a trajectory goes on, and how far that may be believed."""
+"""koopsim forecast: how a trajectory goes on, and how far that may be believed; by EDMD, or by a trained run."""
 
 import csv
 import io
@@ -18,7 +18,15 @@ class Arguments(DataArguments):
     """How a trajectory goes on beyond its end, with bands of twice the error that forecasts of that length had.
 
     Errors are measured on the last quarter, by a fit that has not seen it; the forecast is made by a fit of everything.
+
+    koopsim forecast RUN --data FILE goes on with the sequences of FILE by the model that a run has trained, with its
+    calibrated intervals.
     """
+
+    data: Path | None = None
+    """Of a run: the sequences to go on with, a file or folder like the one it was trained on."""
+    device: str = "auto"
+    """Of a run: cpu, cuda, cuda:1; auto takes a GPU where there is one."""
 
     steps: int | None = None
     """How many samples ahead; by default a quarter of the trajectory."""
@@ -38,8 +46,14 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "forecast")
     if arguments.what is None:
         raise KoopsimError("Say which file: koopsim forecast FILE.")
+    if (arguments.what / "config.json").exists():
+        from koopsim.cli.sequences import forecast_run
+
+        return forecast_run(arguments)
     if arguments.what.is_dir():
-        raise KoopsimError(f"{arguments.what} is a folder; forecast takes a file of trajectories.")
+        raise KoopsimError(f"{arguments.what} is a folder; forecast takes a file of trajectories, or a run.")
+    if arguments.data is not None:
+        raise KoopsimError("--data is what a trained run goes on with: koopsim forecast RUN --data FILE.")
     if arguments.steps is not None and arguments.steps < 1:
         raise KoopsimError(f"--steps is {arguments.steps}; look at least one sample ahead.")
     import matplotlib as mpl

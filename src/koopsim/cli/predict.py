@@ -1,5 +1,6 @@
-"""koopsim predict: what a trained classifier says of pictures."""
+"""koopsim predict: what a trained run says of pictures, or of sequences."""
 
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,15 @@ from koopsim.errors import KoopsimError
 
 @dataclass(frozen=True)
 class Arguments:
-    """Name pictures, with probabilities: CSV on standard output, or JSON. The run's folder is all that is needed."""
+    """Name pictures or sequences, with probabilities, or go on with sequences: CSV on standard output, or JSON.
+
+    The run's folder is all that is needed.
+    """
 
     what: Annotated[str, tyro.conf.Positional]
     """A run directory, a file of model.save, or a model of the zoo, such as zoo:mnist/sim-two."""
     pictures: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Picture files, or folders that hold some at any depth."""
+    """Picture files, or folders that hold some at any depth; or one file of sequences."""
     out: Path | None = None
     """Write to this file instead: .csv or .json."""
     overwrite: bool = False
@@ -40,19 +44,31 @@ def main(argv: list[str]) -> int:
     if arguments.out is not None and arguments.out.exists() and not arguments.overwrite:
         raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
     from koopsim import datasets, zoo
+    from koopsim.cli.sequences import answer_sequences, takes_sequences
     from koopsim.datasets.inputs import ImageInputs, picture_files
     from koopsim.engine.drive import pick_device
     from koopsim.predicting import predict
-    from koopsim.runs import write_atomically
 
+    if takes_sequences(arguments.what) is not None:
+        if len(arguments.pictures) != 1:
+            raise KoopsimError("This run reads sequences: give one file or folder of them.")
+        found = answer_sequences(arguments.what, arguments.pictures[0], arguments.device, judge=False)
+        return _written(json.dumps(found.as_list(), indent=2), found.csv(), len(found.rows), arguments)
     files = picture_files(arguments.pictures)
     model = zoo.load(arguments.what, pick_device(arguments.device))
     found = predict(model, files, ImageInputs.of(datasets.load_images(arguments.data)) if arguments.data else None)
-    as_json = arguments.json if arguments.out is None else arguments.out.suffix == ".json"
-    text = found.json() + "\n" if as_json else found.csv()
+    return _written(found.json(), found.csv(), len(found), arguments)
+
+
+def _written(as_json: str, as_csv: str, count: int, arguments: Arguments) -> int:
+    """The answers as they were asked for: to standard output, or to a file."""
+    from koopsim.runs import write_atomically
+
+    wants_json = arguments.json if arguments.out is None else arguments.out.suffix == ".json"
+    text = as_json + "\n" if wants_json else as_csv
     if arguments.out is None:
         sys.stdout.write(text)
     else:
         write_atomically(arguments.out, text.encode())
-        print(f"{len(found)} pictures classified in {arguments.out}", file=sys.stderr)
+        print(f"{count} answers in {arguments.out}", file=sys.stderr)
     return 0

@@ -8,10 +8,12 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from koopsim.cli import parse
+from koopsim.cli.own_data import on_own_data
 from koopsim.cli.train import _given
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
+from koopsim.kinds import OwnColumns
 from koopsim.presets import PRESETS, run_of
 
 USAGE = """usage: koopsim tune PRESET [options]
@@ -30,6 +32,9 @@ presets:
   koopsim tune PRESET --backend ray --ray-address auto runs on a Ray cluster (docs/search.md).
   koopsim tune PRESET --help lists every setting.
 """
+
+
+UNSAID = OwnColumns()
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,8 @@ class TuneOptions:
     """Of the ray backend."""
     gpus_per_trial: float | None = None
     """Of the ray backend; a fraction shares a GPU. A quarter where the cluster has GPUs."""
+    data: str | None = None
+    """Your own data instead of the preset's, as in train: pictures, a table, sequences."""
     out: Path | None = None
     """The search's folder; searches/PRESET by default."""
     scale: Literal["paper", "smoke"] = "paper"
@@ -92,6 +99,7 @@ class Arguments:
 
     run: Annotated[Run, tyro.conf.arg(name="")]
     options: Annotated[TuneOptions, tyro.conf.arg(name="")]
+    columns: Annotated[OwnColumns, tyro.conf.arg(name="")] = UNSAID
 
 
 def main(argv: list[str]) -> int:
@@ -100,12 +108,18 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
+    if argv[0].startswith("-") and _given(argv, "--data"):
+        argv = ["", *argv]  # the data says which preset
     if argv[0].startswith("-"):
         raise KoopsimError("Name the preset first: koopsim tune PRESET [options]. 'koopsim presets' lists them.")
     name, rest = argv[0], argv[1:]
     scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"  # decides the defaults of all other options
-    default = Arguments(run_of(name, scale), TuneOptions(scale=scale))
+    data = _given(rest, "--data")
+    name, run = on_own_data(name, data, rest, None) if data is not None else (name, run_of(name, scale))
+    default = Arguments(run, TuneOptions(scale=scale))
     arguments = parse(Arguments, rest, f"tune {name}", default)
+    if data is None and arguments.columns.said():
+        raise KoopsimError(f"--{arguments.columns.said()[0]} is for data of your own: give --data FILE too.")
     return _tune(arguments.options, _search(arguments.options, arguments.run, name))
 
 

@@ -58,6 +58,8 @@ class SequenceDEQ(SolverModel):
         d = config.model_dim
         self.inputs = config.inputs
         self.embedding = nn.Linear(config.inputs, d) if config.inputs else nn.Embedding(SYMBOLS, d)
+        if not config.inputs:
+            nn.init.normal_(self.embedding.weight, std=INIT_STD * d**0.5)  # as the DEQ of copy memory has it
         self.injection = nn.Linear(d, 3 * config.heads * config.head_dim)
         nn.init.normal_(self.injection.weight, std=INIT_STD)
         nn.init.zeros_(self.injection.bias)

@@ -16,18 +16,16 @@ import torch
 from torch import Tensor
 
 from koopsim.config import CopyMemoryConfig, Run
-from koopsim.errors import KoopsimError
 from koopsim.files.memory import require_memory
 from koopsim.kinds import Preset, Scale, TaskKind, register
-from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.spaces import Choice, LogUniform, SearchSpace
 from koopsim.tasks import table1
-from koopsim.tasks.base import Answers, Figures, Split, Task
+from koopsim.tasks.base import Answers, Figures, Split
+from koopsim.tasks.tagging import Tagging
 from koopsim.words import LOSS
 
 DIGITS = 10  # how many are to be remembered
 CLASSES = 10  # blank 0, digits 1..8, marker 9
-EVALUATION_BATCH = 50
 
 
 def sequences(digits: Tensor, horizon: int) -> Split:
@@ -41,12 +39,17 @@ def sequences(digits: Tensor, horizon: int) -> Split:
     return x, y
 
 
-class CopyMemory(Task):
-    """Seeded sequences on a device, cut into train, valid and test."""
+class CopyMemory(Tagging):
+    """Seeded sequences on a device, cut into train, valid and test: tagging (tagging.py) whose last ten tags count.
+
+    Judged in float64: float32's log-softmax rounds losses of 1e-9 to zero or to noise.
+    """
 
     metric = "loss"
     lower_is_better = True
     exact = True
+    figures = ("loss", "digits_right", "sequences_right")
+    called = "Copy memory"
 
     def __init__(self, config: CopyMemoryConfig, device: torch.device | str = "cpu"):
         self.config = config
@@ -56,34 +59,24 @@ class CopyMemory(Task):
         digits = torch.randint(1, 9, (total, DIGITS), generator=generator)
         x, y = sequences(digits, config.horizon)
         self.x, self.y = x.to(device), y.to(device)
+        a, b = config.train, config.train + config.valid
+        self.parts = {"train": slice(0, a), "valid": slice(a, b), "train+valid": slice(0, b), "test": slice(b, None)}
 
     @property
     def memoryless_loss(self) -> float:
         """What a model that remembers nothing can reach."""
         return DIGITS * math.log(8) / (self.config.horizon + 2 * DIGITS)
 
-    def split(self, name: str) -> Split:
-        a, b = self.config.train, self.config.train + self.config.valid
-        parts = {"train": slice(0, a), "valid": slice(a, b), "train+valid": slice(0, b), "test": slice(b, None)}
-        if name not in parts:
-            raise KoopsimError(f"Copy memory has no split {name!r}; expected one of {', '.join(parts)}.")
-        return self.x[parts[name]], self.y[parts[name]]
+    def weight(self, targets: Tensor) -> Tensor:
+        return torch.tensor(len(targets), device=targets.device)
 
-    def loss(self, outputs: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        return cross_entropy(outputs.flatten(0, -2), targets.flatten(), smoothing)
+    def scores(self, outputs: Tensor, targets: Tensor) -> list[Tensor]:
+        right = (outputs.argmax(-1) == targets)[..., -DIGITS:]
+        return [right.double().mean(2).sum(1), right.all(2).sum(1).double()]
 
     def judge(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
-        """Loss and accuracy in float64: float32's log-softmax rounds losses of 1e-9 to zero or to noise."""
-        x, y = self.split(split)
-        totals = torch.zeros(answers.members, 3, dtype=torch.float64, device=x.device)
-        for xs, ys in zip(x.split(EVALUATION_BATCH), y.split(EVALUATION_BATCH), strict=True):
-            outputs = answers(xs)
-            right = (outputs.argmax(-1) == ys)[..., -DIGITS:]
-            losses = torch.stack([self.loss(own, ys) for own in outputs]) * len(xs)
-            totals += torch.stack([losses, right.double().mean(2).sum(1), right.all(2).sum(1).double()], dim=1)
-        names = ("loss", "digits_right", "sequences_right")
-        rows = (totals / len(x)).tolist()
-        return [dict(zip(names, row, strict=True)) | {"memoryless_loss": self.memoryless_loss} for row in rows]
+        more = {"memoryless_loss": self.memoryless_loss}
+        return [figures | more for figures in super().judge(answers, split, which)]
 
 
 @register

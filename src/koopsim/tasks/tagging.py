@@ -46,9 +46,9 @@ class Tagging(Task):
         return (targets >= 0).sum()
 
     def scores(self, outputs: Tensor, targets: Tensor) -> list[Tensor]:
-        """Of (members, n, T, classes): for each figure after the loss its mean over the batch, (members,)."""
+        """Of (members, n, T, classes): for each figure after the loss its sum over the batch, (members,)."""
         right = (outputs.argmax(-1) == targets) & (targets >= 0)
-        return [right.double().sum((1, 2)) / self.weight(targets)]
+        return [right.double().sum((1, 2))]
 
     def judge(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
         x, y = self.split(split)
@@ -56,7 +56,7 @@ class Tagging(Task):
         whole = torch.zeros((), dtype=torch.float64, device=x.device)
         for xs, ys in zip(x.split(self.batch), y.split(self.batch), strict=True):
             outputs, weight = answers(xs), self.weight(ys)
-            losses = torch.stack([self.loss(own, ys) for own in outputs])
-            totals += torch.stack([losses, *self.scores(outputs, ys)], dim=1) * weight
+            losses = torch.stack([self.loss(own, ys) for own in outputs]) * weight
+            totals += torch.stack([losses, *self.scores(outputs, ys)], dim=1)
             whole += weight
         return [dict(zip(self.figures, row, strict=True)) for row in (totals / whole).tolist()]

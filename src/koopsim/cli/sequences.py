@@ -1,0 +1,121 @@
+"""Runs of sequences in the verbs: forecast RUN --data, eval RUN --data, predict RUN FILE."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+from koopsim.datasets.inputs import read_inputs
+from koopsim.datasets.sequence_inputs import SequenceInputs
+from koopsim.errors import KoopsimError
+from koopsim.files.json import json_text
+
+
+def takes_sequences(what: Path | str) -> SequenceInputs | None:
+    """What the run in a folder takes, where that is sequences."""
+    found = read_inputs(Path(what)) if Path(what).is_dir() else None
+    return found if isinstance(found, SequenceInputs) else None
+
+
+def _inputs_of(what: Path | str) -> SequenceInputs:
+    found = takes_sequences(what)
+    if found is None:
+        raise KoopsimError(
+            f"{what} is no run that learnt sequences; 'koopsim train --data FILE --goal forecast' makes one, and a "
+            "file of trajectories is forecast without training: koopsim forecast FILE."
+        )
+    return found
+
+
+def _intervals(what: Path | str) -> dict[str, Any]:
+    """The calibrated radii in a finished run's result, checked."""
+    from koopsim.runs import RunDirectory
+
+    if not RunDirectory(what).result_file.exists():
+        raise KoopsimError(f"{what} is unfinished: koopsim train --resume {what}.")
+    found = RunDirectory(what).read_result().get("intervals")
+    if not isinstance(found, dict) or not isinstance(found.get("radii"), list):
+        raise KoopsimError(f"{what} has no calibrated intervals: it was not trained to forecast.")
+    return found
+
+
+def forecast_run(arguments: Any) -> int:
+    """How each sequence of a file goes on, by a trained run."""
+    from koopsim import zoo
+    from koopsim.cli.observed import write_files
+    from koopsim.engine.drive import pick_device
+    from koopsim.sequence_answers import draw_forecasts, forecasts, read_for
+
+    if arguments.data is None:
+        raise KoopsimError(f"{arguments.what} is a run; say what it should forecast: --data FILE.")
+    inputs = _inputs_of(arguments.what)
+    intervals = _intervals(arguments.what)
+    model = zoo.load(arguments.what, pick_device(arguments.device))
+    found = forecasts(model, inputs, read_for(inputs, arguments.data), intervals)
+    rows = found.rows()
+    values = {"what": str(arguments.what), "data": str(arguments.data), "coverage": found.coverage}
+    values |= {"ahead": inputs.ahead, "forecasts": rows.as_list()}
+    text = json_text(values)
+    files: list[str] = []
+    if arguments.out:
+        picture = io.BytesIO()
+        draw_forecasts(found).savefig(picture, format="png", dpi=110)
+        named = {"forecast.png": picture.getvalue(), "forecast.csv": rows.csv().encode()}
+        named["forecast.json"] = (text + "\n").encode()
+        files = write_files(named, arguments.out, arguments.overwrite, "forecast")
+    if arguments.json:
+        print(json_text(values | {"files": files}))
+        return 0
+    targets = ", ".join(inputs.targets)
+    print(f"{len(found.names)} sequences, {inputs.ahead} steps ahead of {targets}; intervals of {found.coverage:.0%}")
+    for line in rows.csv().splitlines()[: 1 + min(12, len(rows.rows))]:
+        print(f"  {line}")
+    if len(rows.rows) > 12:
+        print(f"  ... {len(rows.rows) - 12} rows more" + ("" if files else "; --out FOLDER writes all of them"))
+    if files:
+        print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
+    return 0
+
+
+def answer_sequences(what: str, path: Path | str, device: str, judge: bool = True) -> Any:
+    """Labels of the sequences in a file by a trained run, or how each goes on; `judge`: and how good forecasts were."""
+    from koopsim import zoo
+    from koopsim.engine.drive import pick_device
+    from koopsim.sequence_answers import answers, backtest, forecasts, read_for
+
+    inputs = _inputs_of(what)
+    found = read_for(inputs, path)
+    model = zoo.load(what, pick_device(device))
+    if inputs.goal != "forecast":
+        return answers(model, inputs, found)
+    intervals = _intervals(what)
+    rows = forecasts(model, inputs, found, intervals).rows()
+    if judge:
+        rows.figures.update(backtest(model, inputs, found, intervals))
+    return rows
+
+
+def evaluate_sequences(arguments: Any, name: str) -> int:
+    """The figures of a run on another file, by the scaling and the intervals it was trained with; all rows to --out."""
+    from koopsim.runs import write_atomically
+
+    if arguments.out is not None and arguments.out.suffix != ".csv":
+        raise KoopsimError(f"--out is {arguments.out}; the answers for other sequences go into a .csv.")
+    if arguments.out is not None and arguments.out.exists() and not arguments.overwrite:
+        raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
+    found = answer_sequences(arguments.what, arguments.data, arguments.device)
+    if not found.figures and arguments.out is None:
+        raise KoopsimError(f"{arguments.data} has no labels to compare with; koopsim predict names the sequences.")
+    if arguments.out is not None:
+        write_atomically(arguments.out, found.csv().encode())
+    files = [str(arguments.out)] if arguments.out else []
+    if arguments.json:
+        print(json_text({"name": name, "data": arguments.data, **found.figures, "files": files}))
+        return 0
+    print(f"{name} on {arguments.data}")
+    for key, value in found.figures.items():
+        print(f"  {key:<18} {value:.6g}")
+    if files:
+        print(f"  {len(found.rows)} rows are in {files[0]}")
+    return 0
