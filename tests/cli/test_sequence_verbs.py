@@ -120,6 +120,7 @@ def test_sequences_are_named(namer, tmp_path, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::koopsim.implicit.UnconvergedWarning")
 @pytest.mark.parametrize("model", ["deq", "gru", "sim-two"])
 def test_the_other_models_take_the_same_data(model, namer, tmp_path):
     words = ["train", f"classify/{model}", "--data", str(namer / "moves.npz"), "--goal", "classify"]

@@ -90,7 +90,7 @@ def bare(x: NDArray[Any]) -> NDArray[Any]:
 TCN_LIFT, SOLVER = TCNConfig(levels=4, channels=24, kernel=5), SolverConfig("anderson", 16, 1e-2)
 MODELS: dict[str, ModelConfig] = {
     "sim-single": SIMConfig(TCN_LIFT, lift_dim=32, hidden=32),
-    "sim-two": SIMConfig(TCN_LIFT, lift_dim=32, fourier=FourierConfig(64, 4.0), hidden=32),
+    "sim-two": SIMConfig(TCN_LIFT, lift_dim=32, fourier=FourierConfig(64, 1.0), hidden=32),
     "deq": SequenceDEQConfig(4, 8, 32, 64, forward=SOLVER, backward=SOLVER),
     "gru": GRUConfig(hidden=64),
 }
