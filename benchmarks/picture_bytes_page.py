@@ -23,17 +23,14 @@ def by_budget(rows: list[dict]) -> dict:
     for row in rows:
         if row["budget"]:
             found.setdefault(row["picture"], {}).setdefault(row["budget"], []).append(row)
-    return {
-        picture: {
-            budget: (
-                float(np.mean([r["psnr"] for r in own])),
-                float(np.std([r["psnr"] for r in own], ddof=1)) if len(own) > 1 else 0.0,
-                float(np.mean([r["jpeg_at_equal_bytes"]["psnr"] for r in own])) if own[0]["jpeg_at_equal_bytes"] else None,
-            )
-            for budget, own in budgets.items()
-        }
-        for picture, budgets in found.items()
-    }
+    return {picture: {b: _figures(own) for b, own in budgets.items()} for picture, budgets in found.items()}
+
+
+def _figures(rows: list[dict]) -> tuple[float, float, float | None]:
+    own = [row["psnr"] for row in rows]
+    theirs = [row["jpeg_at_equal_bytes"]["psnr"] for row in rows if row["jpeg_at_equal_bytes"]]
+    spread = float(np.std(own, ddof=1)) if len(own) > 1 else 0.0
+    return float(np.mean(own)), spread, float(np.mean(theirs)) if theirs else None
 
 
 def table(rows: list[dict]) -> str:

@@ -43,7 +43,8 @@ def table(summary: dict) -> str:
     for d in data:
         if "coverage" in summary[d].get("sim-single", {}):
             covered.append(f"{d} {summary[d]['sim-single']['coverage'][0]:.1%}")
-    return "\n".join(lines) + f"\n\nThe intervals of 90% of the SIM (single) held, in the last part: {', '.join(covered)}.\n"
+    said = f"The intervals of 90% of the SIM (single) held, in the last part: {', '.join(covered)}."
+    return "\n".join([*lines, "", said, ""])
 
 
 def figure() -> None:

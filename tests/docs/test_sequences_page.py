@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(Path(__file__).parent))
-from pages import DOCS, carry_out
+from pages import DOCS, ROOT, carry_out
 
 
 @pytest.mark.slow
