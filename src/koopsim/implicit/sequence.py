@@ -14,7 +14,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from koopsim.config import ModelConfig, SolverConfig
+from koopsim.config import ModelConfig, Run, SolverConfig
 from koopsim.errors import KoopsimError
 from koopsim.implicit.base import SolverModel
 from koopsim.implicit.deq import DEQ
@@ -107,6 +107,9 @@ class SequenceDEQKind(SolverKind):
 
     def look(self, config: SequenceDEQConfig, best: bool = False) -> Look:
         return Look("DEQ", 1, "#6b7280")
+
+    def smoke(self, run: Run) -> Run:
+        return replace(run, recipe=replace(run.recipe, batch_size=8))
 
     def for_sequences(self, config: SequenceDEQConfig, shape: SequenceShape, outputs: int) -> SequenceDEQConfig:
         return replace(config, inputs=shape.channels, outputs=outputs)

@@ -87,7 +87,7 @@ def bare(x: NDArray[Any]) -> NDArray[Any]:
     return x[..., 0] if x.ndim == 3 and x.shape[2] == 1 else x
 
 
-TCN_LIFT, SOLVER = TCNConfig(levels=4, channels=24, kernel=5), SolverConfig("anderson", 16, 1e-2)
+TCN_LIFT, SOLVER = TCNConfig(levels=4, channels=24, kernel=5), SolverConfig("anderson", 30, 1e-3)
 MODELS: dict[str, ModelConfig] = {
     "sim-single": SIMConfig(TCN_LIFT, lift_dim=32, hidden=32),
     "sim-two": SIMConfig(TCN_LIFT, lift_dim=32, fourier=FourierConfig(64, 1.0), hidden=32),
