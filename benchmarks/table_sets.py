@@ -75,8 +75,9 @@ def space(name: str, classes: bool) -> dict[str, Any]:
     """What a search over the model draws from."""
     if name == "SIM":
         return {
-            "tier": ["single", "single", "two", "rff"], "width": [64, 128], "layers": [1, 2], "epochs": [60, 120],
+            "tier": ["single", "single", "two", "rff"], "width": [64, 128], "layers": [1, 2],
             "learning_rate": loguniform(2e-3, 2e-2), "weight_decay": loguniform(1e-2, 10), "average": [0.9, 0.97],
+            "n_iter_no_change": [10, 20],
         }  # fmt: skip
     if name == "trees":
         return {

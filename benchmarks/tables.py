@@ -128,7 +128,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
         told = {"rows": options.rows, "epochs": epochs, "threads": count or "all"}
         with threadpool_limits(count):
             for batch in ("auto", 200):
-                sim = SIMRegressor(epochs=epochs, batch_size=batch, device=device, random_state=0)
+                sim = SIMRegressor(epochs=epochs, batch_size=batch, early_stopping=False, device=device, random_state=0)
                 took = timed(lambda each=sim: each.fit(X, y), 3)
                 rows.append({"what": f"SIMRegressor, {device}", "batch": batch, **told, **took, "r2": sim.score(X, y)})
             mlp = MLPRegressor(**plain)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from koopsim.engine.drive import Course, Steps, drive
 from koopsim.engine.memory import cut, fitting_groups
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
+from koopsim.engine.threads import few_threads
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.kinds import task_kind
@@ -104,8 +106,10 @@ def train_run(
         if resume:
             training.resume()
         log.info("%s: %s in %s on %s", name, "goes on" if resume else "begins", directory.path, session.device)
-        drive(training)
-        result = training.result(name)
+        work = task.work(run) if session.device.type == "cpu" else None
+        with nullcontext() if work is None else few_threads(work):
+            drive(training)
+            result = training.result(name)
         if "test" in result:
             directory.note_look(name, result["test"])
         write_json(directory.result_file, result)

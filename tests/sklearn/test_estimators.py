@@ -15,16 +15,16 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
+from koopsim.engine.threads import few_threads
 from koopsim.implicit.rows import RowDEQ
 from koopsim.nn import SIM
 from koopsim.sklearn import DEQClassifier, DEQRegressor, MonDEQClassifier, SIMClassifier, SIMRegressor
 from koopsim.sklearn.base import RowEstimator
-from koopsim.sklearn.fitted import few_threads
 from koopsim.spectral import EDMD
 
 X, Y = load_iris(return_X_y=True)
 XR, YR = make_friedman1(200, random_state=0)
-SMALL = {"epochs": 8, "random_state": 0, "learning_rate": 8e-3}
+SMALL = {"epochs": 8, "random_state": 0, "learning_rate": 8e-3, "early_stopping": False}
 SMALLER = SMALL | {"epochs": 8, "width": 8, "batch_size": 75, "learning_rate": 0.05}
 CLASSIFIERS = [
     SIMClassifier(**SMALL), SIMClassifier("two", **SMALL), SIMClassifier("rff", **SMALL),
@@ -184,6 +184,12 @@ def test_partial_fit_goes_on():
         SIMClassifier().partial_fit(X, Y)
 
 
+def test_some_rows_are_held_out_of_enough():
+    many, few = (SIMClassifier(random_state=0, epochs=2).fit(X[:: 150 // n], Y[:: 150 // n]) for n in (150, 50))
+    assert hasattr(many, "validation_curve_")
+    assert not hasattr(few, "validation_curve_")
+
+
 def test_early_stopping_keeps_the_best():
     noise = np.random.default_rng(0).normal(size=(120, 20)), np.random.default_rng(1).normal(size=120)
     found = SIMRegressor(early_stopping=True, n_iter_no_change=3, epochs=200, random_state=0, batch_size=32).fit(*noise)
@@ -266,6 +272,7 @@ def test_worker_processes_share_the_cores_and_give_the_same_bits():
         ({"learning_rate": -1.0}, "learning_rate is -1.0"),
         ({"average": 1.0}, "average is 1.0"),
         ({"validation_fraction": 2.0}, "validation_fraction is 2.0"),
+        ({"early_stopping": "late"}, "expected True, False or 'auto'"),
         ({"learning_rate": 1e30}, "The loss became"),
         ({"device": "tpu"}, "device 'tpu' cannot be used"),
     ],

@@ -9,9 +9,11 @@ from koopsim.sklearn import DEQClassifier, DEQRegressor, MonDEQClassifier, SIMCl
 # tests/sklearn/test_estimators.py shows both equal with full batches, up to float32.
 EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "batches are drawn by rows, and float32 rounds"}
 FAST = [kind(epochs=20, learning_rate=0.02, batch_size=64) for kind in (SIMClassifier, SIMRegressor)]
+SOLVED = {"width": 16, "epochs": 20, "learning_rate": 0.03, "batch_size": 64}  # a solve takes its time
 ALL = [
     SIMClassifier(), SIMRegressor(), SIMClassifier("two"), SIMRegressor("two"), SIMClassifier("rff"),
-    SIMRegressor("rff"), SIMClassifier(projector=True), DEQClassifier(), DEQRegressor(), MonDEQClassifier(),
+    SIMRegressor("rff"), SIMClassifier(projector=True), DEQClassifier(**SOLVED), DEQRegressor(**SOLVED),
+    MonDEQClassifier(**SOLVED),
 ]  # fmt: skip
 
 

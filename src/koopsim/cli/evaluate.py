@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from koopsim.cli import parse
+from koopsim.cli import parse, table_rows
+from koopsim.cli.table_rows import learnt_a_table
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 
@@ -23,9 +24,9 @@ class Arguments:
     split: Literal["train", "valid", "train+valid", "test"] = "test"
     """Which part of the data."""
     data: str | None = None
-    """Where the pictures of a classifier are now; of sequences another file, to be answered for as it is."""
+    """Of a table's run or of sequences another file, to be answered for; of pictures where they are now."""
     out: Path | None = None
-    """Of a classifier of pictures a folder for its mistakes; of sequences with --data a .csv of all answers."""
+    """With --data of a table's run or of sequences: a .csv of all answers. Of pictures: a folder for its mistakes."""
     overwrite: bool = False
     """With --out: also replace files of the same names that koopsim did not write."""
     other_data: bool = False
@@ -45,6 +46,8 @@ def main(argv: list[str]) -> int:
     from koopsim.tasks import build_task
     from koopsim.tasks.fingerprint import fingerprint_of
 
+    if (arguments.data or arguments.out) and learnt_a_table(arguments.what):
+        return table_rows.evaluate_rows(arguments)
     if arguments.what.startswith(zoo.PREFIX):
         name, run = arguments.what.removeprefix(zoo.PREFIX), zoo.run_of_card(arguments.what)
     else:

@@ -8,13 +8,14 @@ from typing import Annotated
 
 import tyro
 
-from koopsim.cli import parse
+from koopsim.cli import parse, table_rows
+from koopsim.cli.table_rows import learnt_a_table
 from koopsim.errors import KoopsimError
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """Name pictures or sequences, with probabilities, or go on with sequences: CSV on standard output, or JSON.
+    """What a run says of pictures, a table or sequences, or how those go on: CSV on standard output, or JSON.
 
     The run's folder is all that is needed.
     """
@@ -22,7 +23,7 @@ class Arguments:
     what: Annotated[str, tyro.conf.Positional]
     """A run directory, a file of model.save, or a model of the zoo, such as zoo:mnist/sim-two."""
     pictures: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Picture files, or folders that hold some at any depth; or one file of sequences."""
+    """Picture files, or folders that hold some at any depth; or one table, or one file of sequences."""
     out: Path | None = None
     """Write to this file instead: .csv or .json."""
     overwrite: bool = False
@@ -43,6 +44,8 @@ def main(argv: list[str]) -> int:
         raise KoopsimError(f"--out is {arguments.out}; give a file that ends in .csv or .json.")
     if arguments.out is not None and arguments.out.exists() and not arguments.overwrite:
         raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
+    if learnt_a_table(arguments.what):
+        return table_rows.predict_rows(arguments)
     from koopsim import datasets, zoo
     from koopsim.cli.sequences import answer_sequences, takes_sequences
     from koopsim.datasets.inputs import ImageInputs, picture_files

@@ -19,10 +19,12 @@ from torch import Tensor, nn
 
 from koopsim.config import ModelConfig, from_dict, to_dict
 from koopsim.datasets.inputs import Inputs, inputs_from_dict
+from koopsim.datasets.table_inputs import TableInputs
 from koopsim.errors import KoopsimError
 from koopsim.files.tensors import read_tensors, require_match, write_tensors
 from koopsim.kinds import model_kind
 from koopsim.predicting import Pictures, Predictions, predict
+from koopsim.table_answers import TableAnswers, answer_table
 
 HEADER = "koopsim.model"
 
@@ -41,9 +43,11 @@ class Model(nn.Module):
         """Write the model to `path`, whole or not at all; `koopsim.load(path)` reads it."""
         return save_model(path, self, self.config, self.takes, name)
 
-    def predict(self, pictures: Pictures) -> Predictions:
-        """Names and probabilities of pictures: files, Pillow images, or bytes (n, channels, height, width)."""
-        return predict(self, pictures)
+    def predict(self, what: Pictures) -> Predictions | TableAnswers:
+        """Of a classifier of pictures: files, Pillow images, bytes (n, channels, height, width). Of tables: a file."""
+        if isinstance(self.takes, TableInputs):
+            return answer_table(self, self.takes, what)  # pyright: ignore[reportArgumentType]
+        return predict(self, what)
 
 
 def save_model(

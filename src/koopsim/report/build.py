@@ -17,13 +17,14 @@ from koopsim.report.search_views import search_table
 from koopsim.report.sections import Content
 from koopsim.report.spectra import spectra, spectrum_figure, spectrum_table
 from koopsim.report.speed import ratios, speed_figure, speed_table
+from koopsim.report.table_views import table_figure
 from koopsim.report.tables import Table
 from koopsim.runs import write_atomically
 
 PAGE = "index.html"
 TITLE = b"<title>koopsim: report</title>"  # what a report from before there were markers is known by
 TABLES = ("table1", "table2", "table3", "speed", "spectra", "searches", "runs")
-DRAWN = ("figure1", "figure2", "figure3", "figure4", "figure5", "classification", "speed", "spectra")
+DRAWN = ("figure1", "figure2", "figure3", "figure4", "figure5", "classification", "speed", "spectra", "tables")
 REPORT_FILES = (
     PAGE, *(f"{name}.{form}" for name in TABLES for form in ("md", "csv", "tex")),
     *(f"{name}.{form}" for name in DRAWN for form in ("png", "svg")),
@@ -81,7 +82,7 @@ def _written(content: Content, texts: dict[str, str], out: Path) -> Report:
             write_atomically(out / name, (text.rstrip("\n") + "\n").encode())
         runs = content.found.runs
         figures = figure4(runs, out) + learning_curves(runs, out) + speed_figure(content.faster, out)
-        figures += spectrum_figure(content.planes, out) + _figure5(content.pairs, out)
+        figures += spectrum_figure(content.planes, out) + _figure5(content.pairs, out) + table_figure(runs, out)
     except OSError as error:
         raise KoopsimError(f"Cannot write into {out}: {error.strerror}.") from error
     return Report([*(out / name for name in texts), *figures], content.tables, content.left_out)

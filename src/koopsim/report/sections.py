@@ -14,6 +14,7 @@ from koopsim.report.page import Card, Filed, Piece, Section, page
 from koopsim.report.search_views import search_charts
 from koopsim.report.spectra import RunSpectrum, spectrum_charts
 from koopsim.report.speed import Ratio, speed_bars
+from koopsim.report.table_views import table_pieces
 from koopsim.report.tables import Table
 from koopsim.words import Figure
 
@@ -57,6 +58,7 @@ class Content:
         curves = curve_charts(self.found.runs)
         given += [
             Section("pictures", "Pictures", _pictures(self.pairs) if self.pairs else []),
+            Section("rows", "Tables, looked at", table_pieces(self.found.runs)),
             Section("curves", "Learning curves", [Piece("words", POINT), Piece("charts", curves)] if curves else []),
             Section("speed", "Training speed", self._speed() if self.faster else []),
             Section("spectra", "Spectra", self._spectra() if self.planes else []),

@@ -26,16 +26,18 @@ from torch import Tensor
 from koopsim.config import ModelConfig, Recipe, from_dict, to_dict
 from koopsim.datasets.row_splits import TEST, split_rows
 from koopsim.engine.drive import pick_device
+from koopsim.engine.threads import few_threads
 from koopsim.errors import KoopsimError
 from koopsim.files.tensors import require_match, tensors_bytes
 from koopsim.models import build
 from koopsim.nn import count_parameters
-from koopsim.sklearn.fitted import HeldOut, Learnt, few_threads, learn, untrained_model
+from koopsim.sklearn.fitted import HeldOut, Learnt, learn, untrained_model
 from koopsim.tasks.base import Samples
 from koopsim.tasks.row_losses import row_loss, row_targets
 from koopsim.tasks.table import batch_for
 
 Array = NDArray[Any]
+ENOUGH = 100  # rows, some of which can be held out
 ROWS = 65536  # that are answered at a time
 LARGEST_SEED = 2**31 - 1
 
@@ -48,7 +50,7 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     learning_rate: float
     weight_decay: float
     average: float
-    early_stopping: bool
+    early_stopping: bool | str
     validation_fraction: float
     n_iter_no_change: int
     tol: float
@@ -102,7 +104,7 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         t = row_targets(torch.as_tensor(targets, device=device), w)
         loss = row_loss(self._classifies, w is not None)
         patience, kept = None, slice(None)
-        if self.early_stopping and not further:
+        if not further and self._holds_out(len(X)):
             held, kept = self._held_out(targets)
             patience = HeldOut(x[held], t[held], self.n_iter_no_change, self.tol)
         with few_threads(recipe.batch_size * count_parameters(self._learnt.model)):
@@ -134,11 +136,16 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             between(name, Integral, 1)
         if self.batch_size != "auto":
             between("batch_size", Integral, 1)
+        if self.early_stopping not in (True, False, "auto"):
+            raise ValueError(f"early_stopping is {self.early_stopping!r}; expected True, False or 'auto'.")
         for name in ("weight_decay", "tol"):
             between(name, Real, 0)
         between("learning_rate", Real, 1e-12)
         between("average", Real, 0, 1)
         between("validation_fraction", Real, 1e-6, 1)
+
+    def _holds_out(self, rows: int) -> bool:
+        return rows >= ENOUGH if self.early_stopping == "auto" else bool(self.early_stopping)
 
     def _held_out(self, targets: Array) -> tuple[Array, Array]:
         """The rows that are not learnt, and those that are."""
@@ -175,9 +182,13 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _answers(self, X: Any, ask: Callable[[Any, Tensor], Tensor]) -> Array:
         """In float64, so that a row's answer does not depend on which others were asked with it."""
         x = (self._checked(X) - self._mean) / self._deviation
-        model = copy.deepcopy(self.model_).double()
-        with few_threads():
+        model = self._exact(copy.deepcopy(self.model_).double())
+        with few_threads(min(len(x), ROWS) * count_parameters(model)):
             return torch.cat([ask(model, piece) for piece in torch.from_numpy(x).split(ROWS)]).numpy()
+
+    def _exact(self, model: Any) -> Any:
+        """The model as it is asked; one with a solver may solve more closely than it was trained."""
+        return model
 
     @staticmethod
     @abstractmethod

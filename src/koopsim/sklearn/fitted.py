@@ -9,14 +9,9 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
-from joblib.parallel import get_active_backend
 from torch import Tensor, nn
 
 from koopsim.config import ModelConfig, Recipe
@@ -29,8 +24,6 @@ from koopsim.nn.folded import folded
 from koopsim.tasks.base import Samples
 from koopsim.tasks.row_losses import RowLoss
 from koopsim.tasks.table import FOLDS
-
-MUCH = 2**24  # products of a step from which a second thread pays
 
 
 @dataclass(frozen=True)
@@ -145,34 +138,3 @@ class _Fitting(Course):
         else:
             self.waited += 1
         self.ended = self.waited >= patience.epochs
-
-
-class _Threads:
-    """How many fits are inside workers, and how many threads torch had before the first of them."""
-
-    lock, inside, before = threading.Lock(), 0, 1
-
-
-@contextmanager
-def few_threads(work: int = MUCH) -> Iterator[None]:
-    """One thread of torch where a step is little `work` (products), and inside a thread of joblib's.
-
-    Those workers are as many as there are cores already. Worker processes get their share from joblib itself
-    (OMP_NUM_THREADS). A step of a few hundred rows is over before a second thread has begun.
-    """
-    backend: Any = get_active_backend()[0]
-    if work >= MUCH and not backend.nesting_level:
-        yield
-        return
-    with _Threads.lock:
-        if _Threads.inside == 0:
-            _Threads.before = torch.get_num_threads()
-            torch.set_num_threads(1)
-        _Threads.inside += 1
-    try:
-        yield
-    finally:
-        with _Threads.lock:
-            _Threads.inside -= 1
-            if _Threads.inside == 0:
-                torch.set_num_threads(_Threads.before)

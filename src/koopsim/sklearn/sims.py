@@ -70,7 +70,7 @@ class SIMClassifier(RowClassifier, _RowSIM):
     epochs, batch_size, learning_rate, weight_decay : of Adam, its rate falling as a cosine; "auto": by the rows
     average : judge an average of the weights over about 1 / (1 - average) steps; 0: the last ones
     early_stopping : hold `validation_fraction` of the rows out, stop when their loss has not fallen by `tol` for
-        `n_iter_no_change` epochs, and keep the best weights
+        `n_iter_no_change` epochs, and keep the best weights; "auto": of 100 rows or more
     class_weight : None, "balanced" or {label: weight}
     scale : bring every column to mean 0 and deviation 1 first
     device : where it is trained, "cpu", "cuda" or "auto"; random_state : decides every bit of it on a CPU
@@ -93,7 +93,7 @@ class SIMClassifier(RowClassifier, _RowSIM):
         learning_rate: float = 8e-3,
         weight_decay: float = 2.0,
         average: float = 0.9,
-        early_stopping: bool = False,
+        early_stopping: bool | str = "auto",
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
         tol: float = 1e-4,
@@ -146,7 +146,7 @@ class SIMRegressor(RowRegressor, _RowSIM):
         learning_rate: float = 8e-3,
         weight_decay: float = 2.0,
         average: float = 0.9,
-        early_stopping: bool = False,
+        early_stopping: bool | str = "auto",
         validation_fraction: float = 0.1,
         n_iter_no_change: int = 10,
         tol: float = 1e-4,

@@ -155,6 +155,10 @@ class Task(ABC):
         """About how much memory a member needs while it trains, where members are many; None: do not ask."""
         return None
 
+    def work(self, run: Run) -> int | None:
+        """About how many products a step takes, where it may be so few that one thread is enough; None: do not ask."""
+        return None
+
     def fingerprint(self) -> str | None:
         """What tells its data from other data; None: the content of its splits (fingerprint.py)."""
         return None

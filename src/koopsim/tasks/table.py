@@ -17,23 +17,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim.config import FourierConfig, IdentityConfig, MLPConfig, ModelConfig, Recipe, Run, SIMConfig, TaskConfig
 from koopsim.datasets.named_tables import NAMED, load_table
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID, Marks, split_by_column, split_rows
 from koopsim.datasets.table import DataTable
-from koopsim.datasets.table_inputs import Meaning, Target, learn_inputs, learn_targets
+from koopsim.datasets.table_inputs import Meaning, TableInputs, Target, learn_inputs, learn_targets
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.implicit.rows import RowDEQConfig, RowMonDEQConfig
 from koopsim.kinds import OwnColumns, Preset, TaskKind, model_kind, register
+from koopsim.models import build
+from koopsim.nn import count_parameters
 from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.nn.folded import folded
 from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
-from koopsim.tasks.base import Answers, Figures, Split, Task
+from koopsim.tasks.base import Answers, Figures, ModelAnswers, Split, Task
 from koopsim.tasks.row_losses import squares
+from koopsim.tasks.table_look import look_at
 from koopsim.words import Figure
 
 FEWEST = 10  # rows that can be cut into three
@@ -74,7 +77,7 @@ class TableTask(Task):
 
     def __init__(self, config: TableConfig, device: torch.device | str = "cpu"):
         self.config = config
-        table = load_table(config.data)
+        self.table = table = load_table(config.data)
         if len(table) < FEWEST:
             raise KoopsimError(
                 f"{config.data} has {len(table)} rows; expected at least {FEWEST}, to learn and to test."
@@ -114,6 +117,9 @@ class TableTask(Task):
             return super().member_loss(run)
         return lambda model, x, y: self.loss(folded(model, x), y, smoothing)
 
+    def work(self, run: Run) -> int:
+        return run.recipe.batch_size * count_parameters(build(run.model))
+
     def outputs(self, answers: Answers, x: Tensor) -> Tensor:
         """(members, n, outputs), float64: scores of classes, or numbers in deviations."""
         return torch.cat([answers(piece) for piece in x.split(EVALUATION_BATCH)], dim=1).double()
@@ -121,6 +127,20 @@ class TableTask(Task):
     def judge(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
         x, y = self.split(split)
         return [row_figures(own, y, self.takes.targets) for own in self.outputs(answers, x)]
+
+    def concluded(self, models: Sequence[nn.Module]) -> dict[str, Any]:
+        """What the test rows say of the model: confusions or residuals, and what each column is worth."""
+        x, y = self.split("test")
+        answers = ModelAnswers(models[:1])
+        return {
+            "look": look_at(
+                lambda rows: self.outputs(answers, rows)[0],
+                lambda outputs, truth: row_figures(outputs, truth, self.takes.targets)["score"],
+                x,
+                y,
+                self.takes,
+            )
+        }
 
     def reported(self, run: Run) -> tuple[str, ...]:
         """Both: the test's figure is shown once, at the end, and nothing is chosen by it."""
@@ -142,6 +162,12 @@ def row_figures(outputs: Tensor, y: Tensor, targets: Sequence[Target]) -> Figure
     unit = targets[0].deviation
     rmse, mae = float(off[:, 0].square().mean().sqrt()) * unit, float(off[:, 0].abs().mean()) * unit
     return {"score": float(explained.mean()), "loss": float(off.square().mean()), "rmse": rmse, "mae": mae}
+
+
+def table_figures(outputs: Tensor, inputs: TableInputs, table: DataTable) -> Figures:
+    """The figures of a model's answers to a table that has the targets' columns."""
+    y = torch.from_numpy(inputs.encode_targets(table)).to(outputs.device)
+    return row_figures(outputs, y, inputs.targets)
 
 
 def _not_inputs(config: TableConfig) -> list[str]:
@@ -174,7 +200,7 @@ MODELS: dict[str, ModelConfig] = {
     "deq": RowDEQConfig(),
     "mondeq": RowMonDEQConfig(outputs=1),
 }
-RECIPE = Recipe(64, 100, 8e-3, "cosine", weight_decay=2.0, average=0.9)
+RECIPE = Recipe(64, 40, 8e-3, "cosine", weight_decay=2.0, average=0.9)
 LARGEST_BATCH = 4096
 
 

@@ -1,0 +1,93 @@
+"""`eval` and `predict` of a run that learnt a table: answers row by row, and figures where the truth is known."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from koopsim.datasets.inputs import FILE, read_inputs
+from koopsim.datasets.table_inputs import TableInputs
+from koopsim.errors import KoopsimError
+from koopsim.files.json import json_text
+
+ENDINGS = (".csv", ".json")
+
+
+def learnt_a_table(what: str) -> bool:
+    """Whether a run directory is one of a table."""
+    return (Path(what) / FILE).exists() and isinstance(read_inputs(Path(what)), TableInputs)
+
+
+def refuse_out(out: Path | None, overwrite: bool) -> None:
+    """The file of answers is a .csv or a .json, and nobody's yet."""
+    if out is not None and out.suffix not in ENDINGS:
+        raise KoopsimError(f"--out is {out}; the answers of a table's run go to a file that ends in .csv or .json.")
+    if out is not None and out.exists() and not overwrite:
+        raise KoopsimError(f"{out} exists; add --overwrite, or give another --out.")
+
+
+def evaluate_rows(arguments: Any) -> int:
+    """The figures on another table, or on a split of the run's own; with --out every row's answer."""
+    from koopsim import zoo
+    from koopsim.engine.drive import pick_device
+    from koopsim.runs import RunDirectory
+    from koopsim.table_answers import answer_table, asked_of
+    from koopsim.tasks.table import TableTask, table_figures
+
+    refuse_out(arguments.out, arguments.overwrite)
+    name, run = RunDirectory(arguments.what).read_config()
+    model: Any = zoo.load(arguments.what, pick_device(arguments.device))
+    inputs = model.takes
+    if arguments.data is not None:
+        from koopsim.datasets.named_tables import load_table
+
+        table, where = load_table(arguments.data), str(arguments.data)
+    else:
+        task = TableTask(run.task)  # pyright: ignore[reportArgumentType]
+        table, where = task.table.take(task.rows(arguments.split).numpy()), arguments.split
+    known = all(target.name in table.columns for target in inputs.targets)
+    if not known and arguments.out is None:
+        raise KoopsimError(f"{where} has no column {inputs.targets[0].name!r} to compare with; give --out FILE.csv.")
+    figures = table_figures(asked_of(model, inputs, table), inputs, table) if known else {}
+    values = {"name": name, "data": where, "rows": len(table), **figures}
+    json_text(values, f"the figures of {arguments.what}")
+    if arguments.out is not None:
+        write_answers(answer_table(model, inputs, table), arguments.out)
+    if arguments.json:
+        print(json_text(values))
+        return 0
+    print(f"{name} on {where}, {len(table):,} rows")
+    for key, value in figures.items():
+        print(f"  {key:<18} {value:.6g}")
+    if arguments.out is not None:
+        print(f"  every row's answer is in {arguments.out}")
+    return 0
+
+
+def predict_rows(arguments: Any) -> int:
+    """Every row's answer, on standard output or in a file."""
+    from koopsim import zoo
+    from koopsim.engine.drive import pick_device
+    from koopsim.table_answers import answer_table
+
+    if len(arguments.pictures) != 1:
+        raise KoopsimError(
+            f"{len(arguments.pictures)} tables are named; koopsim predict RUN TABLE takes one at a time."
+        )
+    refuse_out(arguments.out, arguments.overwrite)
+    model: Any = zoo.load(arguments.what, pick_device(arguments.device))
+    found = answer_table(model, model.takes, arguments.pictures[0])
+    if arguments.out is None:
+        sys.stdout.write(json_text(found.as_list()) + "\n" if arguments.json else found.csv())
+        return 0
+    write_answers(found, arguments.out)
+    print(f"{len(found):,} rows foretold in {arguments.out}", file=sys.stderr)
+    return 0
+
+
+def write_answers(answers: Any, out: Path) -> None:
+    from koopsim.runs import write_atomically
+
+    text = json_text(answers.as_list()) + "\n" if out.suffix == ".json" else answers.csv()
+    write_atomically(out, text.encode())

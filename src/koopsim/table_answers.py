@@ -1,0 +1,101 @@
+"""What a trained model says of the rows of a table: a class and its probabilities, or numbers in their own units.
+
+    koopsim predict RUN new.csv        koopsim eval RUN --data new.csv        koopsim.load(RUN).predict("new.csv")
+
+`TableInputs`, which the run wrote beside its weights, says how rows become what the model takes; the table it was
+trained on is not needed. Where the target's column is there too, the truth stands beside the answer.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koopsim.datasets.table import DataTable, read_table
+from koopsim.datasets.table_inputs import TableInputs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+ROWS = 8192  # that are answered at a time
+
+
+@dataclass(frozen=True)
+class TableAnswers:
+    """Answers row by row: `values` are probabilities (n, classes), or numbers (n, targets)."""
+
+    inputs: TableInputs
+    values: NDArray[np.float64]
+    truth: tuple[tuple[str | None, ...], ...] = ()  # of each target, as it stands in the table; () where it does not
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The head of the table of answers."""
+        known = tuple(target.name for target in self.inputs.targets) if self.truth else ()
+        names = tuple(f"predicted {target.name}" for target in self.inputs.targets)
+        classes = self.inputs.targets[0].classes
+        more = () if classes is None else ("probability", *(f"p({word})" for word in classes))
+        return ("row", *known, *names, *more)
+
+    @property
+    def labels(self) -> list[str]:
+        """The likeliest class of each row."""
+        classes = self.inputs.targets[0].classes
+        return [] if classes is None else [classes[i] for i in self.values.argmax(1).tolist()]
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """A line each, as `columns` says; rows are counted from 1."""
+        found = []
+        classes = self.inputs.targets[0].classes
+        for i, values in enumerate(self.values.tolist()):
+            said = values if classes is None else (classes[int(np.argmax(values))], max(values), *values)
+            found.append((i + 1, *(column[i] for column in self.truth), *said))
+        return found
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        for row in self.rows():
+            writer.writerow([f"{v:.7g}" if isinstance(v, float) else v for v in row])
+        return text.getvalue()
+
+    def as_list(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows()]
+
+
+def asked_of(model: nn.Module, inputs: TableInputs, table: DataTable) -> Tensor:
+    """(n, outputs), float64: what the model answers to the rows of a table, as it was trained to."""
+    import torch
+
+    first = next(model.parameters())
+    x = torch.from_numpy(inputs.encode(table)).to(first.device, first.dtype)
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            return torch.cat([model(piece).double() for piece in x.split(ROWS)])
+    finally:
+        model.train(was_training)
+
+
+def answer_table(model: nn.Module, inputs: TableInputs, table: DataTable | Path | str) -> TableAnswers:
+    """What a model says of a table, or of the file of one."""
+    table = table if isinstance(table, DataTable) else read_table(table)
+    outputs = asked_of(model, inputs, table)
+    names = [target.name for target in inputs.targets]
+    truth = tuple(tuple(table[name].texts()) for name in names) if set(names) <= set(table.names) else ()
+    if inputs.meaning == "classification":
+        return TableAnswers(inputs, outputs.softmax(1).cpu().numpy(), truth)
+    mean = np.array([target.mean for target in inputs.targets])
+    deviation = np.array([target.deviation for target in inputs.targets])
+    return TableAnswers(inputs, outputs.cpu().numpy() * deviation + mean, truth)

@@ -1,0 +1,172 @@
+"""Tables by the verbs: train, eval, predict, resume, tune, export, report; and one sentence for what cannot be used."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from koopsim import load
+from koopsim.cli import main
+from koopsim.runs import RunDirectory
+from koopsim.table_answers import TableAnswers
+
+FAST = ["--device", "cpu", "--recipe.epochs", "6"]
+
+
+def rows(n: int = 120) -> tuple[list[str], list[list[object]]]:
+    random = np.random.default_rng(0)
+    a, b = random.normal(size=(2, n))
+    town = random.integers(0, 3, n)
+    y = 2 * a - b + town
+    head = ["id", "a", "b", "town", "noise", "y", "high"]
+    gaps = random.random(n) < 0.1
+    return head, [
+        [f"p{i}", "" if gaps[i] else f"{a[i]:.6g}", f"{b[i]:.6g}", ["Bonn", "Kiel", ""][town[i]], i % 7, f"{y[i]:.6g}",
+         "yes" if y[i] > 1 else "no"] for i in range(n)
+    ]  # fmt: skip
+
+
+def write(path, head, lines) -> str:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([head, *lines])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table, and a run of each kind on it."""
+    place = tmp_path_factory.mktemp("tables")
+    write(place / "t.csv", *rows())
+    own = ["train", "--data", str(place / "t.csv"), *FAST]
+    assert main([*own, "--target", "y", "--drop", "id", "high", "--out", str(place / "numbers")]) == 0
+    assert main([*own, "--target", "high", "--drop", "id", "y", "--out", str(place / "classes")]) == 0
+    return place
+
+
+def test_what_was_learnt_is_in_the_run(folder):
+    for name, meaning, outputs in (("numbers", "regression", 1), ("classes", "classification", 2)):
+        called, run = RunDirectory(folder / name).read_config()
+        assert called == "t/sim-single"
+        assert run.task.meaning == meaning
+        assert run.model.outputs == outputs
+        inputs = json.loads((folder / name / "inputs.json").read_text())
+        assert [c["name"] for c in inputs["columns"]] == ["a", "b", "town", "noise"]
+        assert inputs["columns"][0]["flagged"]
+        result = RunDirectory(folder / name).read_result()
+        assert {"valid", "test", "look"} <= set(result)
+        assert result["look"]["missing"] == {
+            "a": f"median {inputs['columns'][0]['fill']:g}, and a flag",
+            "town": "a category of its own",
+        }
+        columns = [row["column"] for row in result["look"]["importances"]]
+        assert columns[-1] == "noise" or columns.index("a") < columns.index("noise")
+    assert "confusion" in RunDirectory(folder / "classes").read_result()["look"]
+    assert "truth" in RunDirectory(folder / "numbers").read_result()["look"]
+
+
+def test_eval_and_predict_another_table(folder, capsys):
+    head, lines = rows()
+    other = write(folder / "other.csv", head[::-1], [line[::-1] for line in lines[:30]])
+    capsys.readouterr()
+    out = folder / "answers.csv"
+    assert main(["eval", str(folder / "numbers"), "--data", other, "--out", str(out), "--json", "--device", "cpu"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["rows"] == 30
+    found = list(csv.DictReader(out.read_text().splitlines()))
+    truth, said = (np.array([float(r[key]) for r in found]) for key in ("y", "predicted y"))
+    np.testing.assert_allclose(figures["rmse"], np.sqrt(np.mean((truth - said) ** 2)), rtol=1e-4)
+    np.testing.assert_allclose(
+        figures["score"], 1 - np.sum((truth - said) ** 2) / np.sum((truth - truth.mean()) ** 2), rtol=1e-4
+    )
+    bare = write(folder / "bare.csv", head[:5], [line[:5] for line in lines[:3]])
+    assert main(["predict", str(folder / "classes"), bare, "--device", "cpu"]) == 0
+    said = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert said[0] == ["row", "predicted high", "probability", "p(no)", "p(yes)"]
+    assert len(said) == 4
+    answers = load(folder / "classes").predict(bare)
+    assert isinstance(answers, TableAnswers)
+    assert answers.labels == [row[1] for row in said[1:]]
+    assert main(["eval", str(folder / "classes"), "--device", "cpu"]) == 0
+    assert main(["eval", str(folder / "classes"), "--split", "valid", "--out", str(folder / "v.json")]) == 0
+    assert set(json.loads((folder / "v.json").read_text())[0]) == {*said[0], "high"}
+
+
+def test_a_saved_file_answers_too(folder, tmp_path):
+    model = load(folder / "classes")
+    again = load(model.save(tmp_path / "m.safetensors"))
+    np.testing.assert_array_equal(
+        again.predict(str(folder / "t.csv")).values, model.predict(str(folder / "t.csv")).values
+    )
+
+
+def test_resume_tune_export_and_report(folder, tmp_path, capsys):
+    assert main(["train", "--resume", str(folder / "numbers")]) == 0
+    search = [
+        "tune",
+        "table/sim-single",
+        "--scale",
+        "smoke",
+        "--trials",
+        "3",
+        "--out",
+        str(tmp_path / "s"),
+        "--retrain",
+        "0",
+    ]
+    assert main([*search, "--device", "cpu"]) == 0
+    assert main(["report", str(folder), "--out", str(tmp_path / "report")]) == 0
+    page = (tmp_path / "report" / "index.html").read_text()
+    for words in ("Tables, looked at", "Permutation importances", "Confusions", "Residuals"):
+        assert words in page
+    assert (tmp_path / "report" / "tables.png").stat().st_size > 10_000
+    pytest.importorskip("onnx")
+    assert main(["export", str(folder / "numbers"), "--out", str(tmp_path / "m.pt2"), "--format", "pt2"]) in (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--target", "why"], "no column 'why'. Did you mean 'y'"),
+        ([], "is a table: say which of its columns"),
+        (["--target", "y"], "column 'id' has 84 different words"),
+        (["--target", "y", "--drop", "id", "--split", "town"], "column 'town' says 'Bonn'"),
+        (["--target", "id"], "120 classes in 120 rows"),
+    ],
+)
+def test_refusals_write_nothing(folder, tmp_path, capsys, change, said):
+    assert main(["train", "--data", str(folder / "t.csv"), *change, "--out", str(tmp_path / "run")]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ([["1", "x"], ["2", ""], *[["3", "y"]] * 20], "1 of 22 rows have no 'y', the target; the first is row 2"),
+        ([["1", "x"]] * 20, "is 'x' in every row"),
+        ([["1", "2"], ["2", "3"], ["3", "4"]], "has 3 rows; expected at least 10"),
+        ([[f"2024-01-{i + 1:02}", i % 2] for i in range(20)], "holds dates such as '2024-01-01'"),
+    ],
+)
+def test_bad_tables(tmp_path, capsys, lines, said):
+    file = write(tmp_path / "bad.csv", ["a", "y"], lines)
+    assert main(["train", "--data", file, "--target", "y", "--out", str(tmp_path / "run")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_other_columns_and_taken_files(folder, tmp_path, capsys):
+    other = write(tmp_path / "o.csv", ["a", "z"], [[1, 2]] * 3)
+    assert main(["eval", str(folder / "numbers"), "--data", other, "--out", str(tmp_path / "p.csv")]) == 2
+    assert "no column 'b' and 2 more, which the model was trained on; it has: a, z" in capsys.readouterr().err
+    assert not (tmp_path / "p.csv").exists()
+    (tmp_path / "mine.csv").write_text("x")
+    assert main(["predict", str(folder / "numbers"), other, "--out", str(tmp_path / "mine.csv")]) == 2
+    assert "exists; add --overwrite" in capsys.readouterr().err
+    assert main(["predict", str(folder / "numbers"), other, other]) == 2
+    assert "2 tables are named" in capsys.readouterr().err
+    assert main(["eval", str(folder / "numbers"), "--data", other, "--out", str(tmp_path / "p")]) == 2
+    assert "ends in .csv or .json" in capsys.readouterr().err
