@@ -72,6 +72,7 @@ from dataclasses import replace
 import torch
 from koopsim.config import CopyMemoryConfig, TCNConfig
 from koopsim.engine import update as updating
+from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
 from koopsim.presets import run_of
 from koopsim.tasks import build_task
