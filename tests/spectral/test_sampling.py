@@ -48,3 +48,14 @@ def test_refusals():
         regular(T, Z, dt=-1)
     with pytest.raises(ValueError, match="two samples"):
         regular(T, np.full_like(Z, np.nan))
+
+
+@pytest.mark.parametrize(("count", "jitter", "even"), [(60, 0.012, True), (60, 0.05, False), (900, 0.04, True)])
+def test_a_clock_that_is_a_little_off_is_even(count, jitter, even):
+    """Two hundredths of a step, and more in a long record, whose median step is itself less sure."""
+    rng = np.random.default_rng(0)
+    t = np.arange(count) + jitter * np.r_[0.0, rng.choice([-1.0, 1.0], count - 2), 0.0]
+    found = regular(t, np.cos(0.1 * t)[:, None], dt=1.0)
+    assert any("spline" in said for said in found.said) is not even
+    assert found.dt == 1.0
+    assert len(found.pieces) == 1
