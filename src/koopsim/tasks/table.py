@@ -237,13 +237,16 @@ class TableKind(TaskKind):
         return replace(run, recipe=replace(run.recipe, epochs=8))
 
     def own_space(self, run: Run, smoke: bool) -> SearchSpace:
-        epochs = run.recipe.epochs
+        """All trials of a batch size are one stack: rate, decay and length are a slot's own."""
+        epochs, batch = run.recipe.epochs, run.recipe.batch_size
         parameters: dict[str, Parameter] = {
             "recipe.learning_rate": LogUniform(1e-3, 3e-2),
             "recipe.weight_decay": LogUniform(1e-2, 10.0),
-            **({} if smoke else {"recipe.batch_size": Choice((run.recipe.batch_size, 2 * run.recipe.batch_size))}),
         }
-        return SearchSpace(parameters, 8 if smoke else 100, epochs, max(1, epochs // 8), 2, "loss", "min")
+        if smoke:
+            return SearchSpace(parameters, 8, epochs, max(1, epochs // 4), 2, "loss", "min")
+        parameters |= {"recipe.epochs": Choice((10, 20, 40, 80)), "recipe.batch_size": Choice((batch, 2 * batch))}
+        return SearchSpace(parameters, 100, 80, 10, 2, "loss", "min")
 
     def on_own_table(self, run: Run, name: str, data: str, columns: OwnColumns) -> tuple[str, Run]:
         """The model's shape and the size of a batch follow from the table."""
