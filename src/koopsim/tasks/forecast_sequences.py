@@ -199,7 +199,7 @@ class ForecastSequencesKind(SequenceKind):
     config, task, goal = ForecastSequencesConfig, ForecastSequences, "forecast"
     judged = Figure("rmse", "RMSE in deviations", "{:.3f}", "{:.2f}", lower=True)
     shown, curve = ("rmse", "last_value_rmse", "coverage"), Curve("train_loss", "training loss")
-    made, less = (SequenceShape(1, 64), 16), {"samples": 700}
+    made, less = (SequenceShape(1, 64), 16), {"samples": 450}
 
     @property
     def title(self) -> str:
