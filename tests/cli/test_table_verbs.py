@@ -44,6 +44,15 @@ def folder(tmp_path_factory):
     return place
 
 
+def test_what_was_found_out_is_said(folder, tmp_path, capsys):
+    own = ["train", "--data", str(folder / "t.csv"), "--target", "high", "--drop", "id", "y", *FAST]
+    assert main([*own, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert "high: foretold as classes; --goal regress says otherwise" in said
+    assert "missing values: a by median" in said
+    assert "town by a category of its own" in said
+
+
 def test_what_was_learnt_is_in_the_run(folder):
     for name, meaning, outputs in (("numbers", "regression", 1), ("classes", "classification", 2)):
         called, run = RunDirectory(folder / name).read_config()

@@ -91,3 +91,15 @@ def write_answers(answers: Any, out: Path) -> None:
 
     text = json_text(answers.as_list()) + "\n" if out.suffix == ".json" else answers.csv()
     write_atomically(out, text.encode())
+
+
+def told_of(result: dict[str, Any]) -> list[str]:
+    """What was found out about a table, in lines: what its target is, and what stands for what is missing."""
+    task, look = result["run"]["task"], result.get("look", {})
+    if "meaning" not in task or "missing" not in look:
+        return []
+    classes = task["meaning"] == "classification"
+    what, other = ("classes", "regress") if classes else ("numbers", "classify")
+    lines = [f"{', '.join(task['target'])}: foretold as {what}; --goal {other} says otherwise"]
+    gaps = "; ".join(f"{name} by {rule}" for name, rule in look["missing"].items())
+    return [*lines, f"missing values: {gaps}"] if gaps else lines

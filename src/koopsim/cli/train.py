@@ -173,4 +173,8 @@ def _show(result: dict, path: Path, as_json: bool) -> int:
     pace = f"{result['milliseconds_per_step']:.3f} ms a step"
     set_up = f" after {result['set_up_seconds']:.1f} s of set-up" if "set_up_seconds" in result else ""
     print(f"{result['train_seconds']:.1f} s of training{set_up}, {pace}; all of it in {path}")
+    from koopsim.cli.table_rows import told_of
+
+    for line in told_of(result):
+        print(line)
     return 0

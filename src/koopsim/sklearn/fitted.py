@@ -83,7 +83,7 @@ def _part(learnt: Learnt, samples: Samples, loss: RowLoss, recipe: Recipe) -> Pa
         rows = schedule_of(longer, feed.epoch_steps)[learnt.steps :][:steps]
     else:
         rows = schedule_of(recipe, feed.epoch_steps)
-    model = copy.deepcopy(learnt.model).train()
+    model = copy.deepcopy(learnt.model).to(samples.x.device).train()
     ask = folded if feed.size >= FOLDS else _asked
     part = Part([model], lambda f, x, y: loss(ask(f, x), y), feed, rows.unsqueeze(0), Rule.of(recipe), Way())
     if learnt.mean is not None and learnt.square is not None:
