@@ -11,7 +11,7 @@ setup: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -d .venv || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,tune]'
 	@touch $@
 
 demo: export OMP_NUM_THREADS = 1  # the models are small: a second thread costs more than it brings

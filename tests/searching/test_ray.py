@@ -24,7 +24,7 @@ from koopsim.spaces import Choice
 from koopsim.tasks import build_task
 
 RAY = find_spec("ray") is not None
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(not RAY, reason="needs Ray: pip install 'koopsim[tune]'")]
+pytestmark = pytest.mark.skipif(not RAY, reason="needs Ray: pip install 'koopsim[tune]'")
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "RAY_DISABLE_IMPORT_WARNING": "1"}
 # The cluster's door is locked with a key of its own: a Ray head listens to the whole network.
@@ -111,6 +111,7 @@ def longer(search):
     return replace(search, base=replace(search.base, task=task, precision="float32"))
 
 
+@pytest.mark.slow
 def test_a_node_is_killed_and_the_search_finishes_with_nothing_lost(tmp_path, cluster):
     address, nodes = cluster
     search = longer(tiny_search(trials=8, batches=(10,)))
@@ -135,6 +136,7 @@ def test_a_node_is_killed_and_the_search_finishes_with_nothing_lost(tmp_path, cl
             assert loss == pytest.approx(line["loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_is_resumed(tmp_path):
     search = longer(tiny_search(trials=6, batches=(10,)))
     directory = prepared(tmp_path / "search", search)
@@ -203,6 +205,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_search_with_one_line_and_it_goes_on(tmp_path, small_disk):
     folder, grow = small_disk
     words = ["digits/sim-single", "--scale", "smoke", "--backend", "ray", "--trials", "4"]
