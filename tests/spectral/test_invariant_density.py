@@ -244,3 +244,13 @@ def test_points_must_fit():
     density = invariant_density(np.random.default_rng(0).standard_normal((500, 2)))
     with pytest.raises(ValueError, match=r"\(points, 2\)"):
         density.evaluate(np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize(
+    ("m", "d", "deterministic", "sides"),
+    [(10**5, 1, True, 1000), (1000, 1, False, 30), (1000, 2, False, 10), (10**6, 2, False, 95), (3, 1, True, 2)],
+)
+def test_boxes_by_default(m, d, deterministic, sides):
+    from koopsim.spectral.invariant_density import default_sides
+
+    assert default_sides(m, d, deterministic) == sides

@@ -238,3 +238,15 @@ def test_the_page_runs():
     page = Path(__file__).parents[2] / "docs" / "trajectories.md"
     (block,) = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
     exec(compile(block, str(page), "exec"), {})
+
+
+@pytest.mark.parametrize(("aspect", "factor"), [(0.05, 1.5194), (0.25, 1.8365), (0.5, 2.1711), (1.0, 2.8582)])
+def test_singular_values_above_noise(aspect, factor):
+    """The factors of Gavish and Donoho's table for noise of unknown size, to their polynomial's two digits."""
+    from koopsim.spectral.snapshots import above_noise
+
+    values = np.r_[1.02 * factor, 0.98 * factor, np.ones(5), np.full(4, 0.5)]  # the median is 1
+    assert above_noise(values, aspect) == 1
+    assert above_noise(values * 7.0, aspect) == 1
+    assert above_noise(np.ones(5), aspect) == 1
+    assert above_noise(np.array([3.0]), aspect) == 1
