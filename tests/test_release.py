@@ -2,6 +2,7 @@
 
 import fnmatch
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -69,6 +70,17 @@ def test_every_extra_that_an_error_names_exists():
     named = {name for group in re.findall(r"koopsim\[([\w,-]+)\]", text) for name in group.split(",")}
     assert len(named) >= 4
     assert named <= EXTRAS, named - EXTRAS
+
+
+def test_what_was_recorded_of_a_release_is_what_was_asked():
+    """The wheel below 3 MB; from an empty environment to a result on one's own table, and the site, within minutes."""
+    found = json.loads((ROOT / "results" / "release.json").read_text())
+    wheel = next(size for name, size in found["bytes"].items() if re.match(r"koopsim-.*\.whl", name))
+    assert wheel < 3_000_000
+    assert found["install_seconds"] + found["own_data_seconds"] < 300
+    assert found["make_docs_seconds"] < 180
+    assert re.search(r"\d+ passed", found["sdist_tests"])
+    assert "failed" not in found["sdist_tests"]
 
 
 @pytest.fixture(scope="module")
