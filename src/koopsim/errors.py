@@ -13,6 +13,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
 
 
+
+class LostOthers(KoopsimError):
+    """Of several processes another one is gone; what went wrong is that one's to say."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """ " Did you mean 'x'?", or the list of what is known when nothing is close."""
     known = list(known)

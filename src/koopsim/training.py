@@ -10,6 +10,7 @@ are dropped and written again. Members that do not fit the device together train
 from __future__ import annotations
 
 import logging
+import platform
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from koopsim.config import Run, resolve_precision, to_dict
+from koopsim.config import Run, from_dict, resolve_precision, to_dict
 from koopsim.engine.checkpoint import (
     State,
     lasting,
@@ -35,7 +36,8 @@ from koopsim.engine.memory import cut, fitting_groups
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
 from koopsim.engine.threads import few_threads
-from koopsim.errors import KoopsimError
+from koopsim.engine.world import ALONE, World
+from koopsim.errors import KoopsimError, LostOthers
 from koopsim.files import folders
 from koopsim.kinds import task_kind
 from koopsim.nn import count_parameters
@@ -60,12 +62,14 @@ class Session:
 
     capture   replay steps from CUDA graphs; None: where there is CUDA
     compile   let torch.compile fuse small kernels
+    world     the processes that train together; the first of them writes and speaks
     """
 
     device: torch.device
     capture: bool | None = None
     compile: bool = False
     listen: Listener = unheard
+    world: World = ALONE
 
 
 def start_run(
@@ -75,6 +79,8 @@ def start_run(
 
     `task`: the run's own, where no configuration can build it.
     """
+    if not session.world.first:
+        return _follow(out, session, task)
     with folders.held(out):
         RunDirectory.refuse_taken(out, overwrite)
         with folders.replacing(out, overwrite):
@@ -85,12 +91,38 @@ def start_run(
 
 def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[str, Any]:
     """Go on with the run in `out`, by its own configuration; a finished one is read. `task`: as in `start_run`."""
+    if not session.world.first:
+        return _follow(out, session, task)
     folders.refuse_replaced(out, "train")
     directory = RunDirectory(out)
     name, run = directory.read_config()
     if directory.result_file.exists():
+        session.world.told(None)
         return directory.read_result()
     return train_run(run, directory, name, session, resume=True, task=task)
+
+
+def _follow(out: Path, session: Session, task: Task | None) -> dict[str, Any]:
+    """What the other processes of a run do: the same steps by the first one's configuration, and nothing written."""
+    world = session.world
+    said = world.told(None)  # once the first one's folder is there
+    if said is None:
+        return {}
+    run, resume, fingerprint = from_dict(Run, said["run"]), said["resume"], said["fingerprint"]
+    directory = RunDirectory(out)
+    if not directory.config_file.exists() or to_dict(directory.read_config()[1]) != said["run"]:
+        raise KoopsimError(
+            f"Rank {world.rank} on {platform.node()} does not see the run of rank 0 in {out.resolve()}; give an --out "
+            "on a path that all machines share."
+        )
+    task = build_task(run.task, session.device) if task is None else task
+    if fingerprint_of(task) != fingerprint:
+        raise KoopsimError(f"Rank {world.rank} on {platform.node()} has other data than rank 0; give both the same.")
+    training = Training(run, directory, session, task)
+    if resume:
+        training.resume()
+    drive(training)
+    return {}
 
 
 def train_run(
@@ -100,8 +132,10 @@ def train_run(
     with directory.held():
         task = build_task(run.task, session.device) if task is None else task
         refuse_misfits(run, task)
-        directory.check_data(fingerprint_of(task), note=True)
+        fingerprint = fingerprint_of(task)
+        directory.check_data(fingerprint, note=True)
         note_inputs(directory.path, task)
+        session.world.told({"run": to_dict(run), "resume": resume, "fingerprint": fingerprint})
         training = Training(run, directory, session, task)
         if resume:
             training.resume()
@@ -122,7 +156,7 @@ class Training(Course):
 
     def __init__(self, run: Run, directory: RunDirectory, session: Session, task: Task):
         self.run, self.directory, self.session, self.task = run, directory, session, task
-        self.device = session.device
+        self.device, self.world = session.device, session.world
         count, each = len(task.names), task.bytes_of(run)
         self.groups = [range(count)] if each is None else fitting_groups(count, each, self.device, task.at_once)
         self.done: list[State] = []
@@ -146,7 +180,7 @@ class Training(Course):
         """The next group, from where it was interrupted."""
         began, group = time.perf_counter(), self.groups[len(self.done)]
         session, epochs = self.session, self.run.recipe.epochs
-        way = Way(capture=session.capture, compile=session.compile)
+        way = Way(capture=session.capture, compile=session.compile, world=self.world)
         slots = Stacked([self.run], self.task, self.device, epochs, way, group)
         if self.waiting:
             refuse_other_layout(self.layout, slots.part.members, self.directory.checkpoint_file)
@@ -158,6 +192,8 @@ class Training(Course):
         if self.random:  # after all that draws: a module with dropout goes on with the numbers it would have had
             restore_random(self.random)
             self.random = {}
+        if not self.world.first:  # dropout of its own, from where the first one's numbers are
+            torch.manual_seed(int(torch.randint(2**62, ())) + self.world.rank)
         self.slots, self.set_up = slots, self.set_up + time.perf_counter() - began
 
     @property
@@ -178,6 +214,8 @@ class Training(Course):
         self.session.listen({"event": "progress", "step": self.step + last, "steps": self.steps})
 
     def _not_a_number(self, losses: torch.Tensor, first: int) -> None:
+        if not self.world.first:
+            raise LostOthers("The loss became no number, as rank 0 says.")
         row, at = (~losses.isfinite()).nonzero()[0].tolist()
         name = self.task.names[self.groups[len(self.done)][row]]
         run = self.run
@@ -194,6 +232,15 @@ class Training(Course):
         slots = self.slots
         assert slots is not None
         self.epoch += 1
+        if self.world.first:
+            self._note(slots)
+        if self.epoch == self.run.recipe.epochs:
+            self.layout = slots.part.members.layout()
+            self.done.append(lasting(slots.state()))
+            self.slots, self.epoch, self.must_save = None, 0, True
+
+    def _note(self, slots: Stacked) -> None:
+        """An epoch's line, where the first process writes it."""
         group = self.groups[len(self.done)]
         line: dict[str, Any] = {"epoch": self.epoch, "step": self.step, "seconds": self.seconds}
         figures = None
@@ -207,15 +254,13 @@ class Training(Course):
         self.directory.append_metrics(line)
         log.info("%s: epoch %d/%d  %s", self.directory.path, self.epoch, self.run.recipe.epochs, describe(line))
         self.session.listen({"event": "epoch", **line})
-        if self.epoch == self.run.recipe.epochs:
-            self.layout = slots.part.members.layout()
-            self.done.append(lasting(slots.state()))
-            self.slots, self.epoch, self.must_save = None, 0, True
 
     # ------------------------------------------------------------ where it stands
 
     def save(self) -> None:
         """Adam's moments only of the group in training."""
+        if not self.world.first:
+            return
         parts = dict(enumerate(self.done))
         if self.slots is not None:
             parts[len(self.done)] = self.slots.state()
@@ -236,7 +281,8 @@ class Training(Course):
             if self.epoch == self.run.recipe.epochs and self.waiting:  # of before: all epochs done, not yet put away
                 self.done, self.waiting, self.epoch = [*self.done, self.waiting], {}, 0
             self.random = rest
-        self.directory.forget_metrics_after(self.step)
+        if self.world.first:
+            self.directory.forget_metrics_after(self.step)
 
     # ------------------------------------------------------------ what came of it
 
@@ -260,6 +306,7 @@ class Training(Course):
             "steps": self.steps,
             "captured": self.device.type == "cuda" if capture is None else capture,
             "device": str(self.device),
+            **({} if self.world.alone else {"processes": self.world.size}),
             "precision": resolve_precision(self.run.precision, self.device.type),
             "metrics": self.directory.read_metrics(),
             "run": to_dict(self.run),

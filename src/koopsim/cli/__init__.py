@@ -87,7 +87,7 @@ def _answer(arguments: list[str]) -> int:
             warnings.showwarning = _say
             return import_module(f"koopsim.cli.{MODULES.get(verb, verb)}").main(rest)
     except KoopsimError as error:
-        _say(error)
+        return _refused(error)
     except BrokenPipeError:
         raise
     except OSError as error:  # a full disk, a folder that may not be written to
@@ -101,6 +101,19 @@ def _answer(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         _say("stopped.")
         return 130
+    return 2
+
+
+def _refused(error: Exception) -> int:
+    """Say it; of several processes with the rank, and of a lost one only where nobody else will."""
+    from koopsim.errors import LostOthers
+
+    rank = os.environ.get("RANK", "0")
+    if isinstance(error, LostOthers):
+        if rank == "0" and "KOOPSIM_LAUNCHED" not in os.environ:
+            _say(error)
+        return 3
+    _say(error if rank == "0" else f"rank {rank}: {error}")
     return 2
 
 

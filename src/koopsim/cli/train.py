@@ -55,6 +55,8 @@ class TrainOptions:
     """Start again where --out already holds a run."""
     device: str = "auto"
     """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
+    devices: int = 1
+    """Train in so many processes, a GPU each or CPUs, each on its share of a batch; the figures stay those of one."""
     eager: bool = False
     """Do not capture the step in a CUDA graph."""
     tensorboard: bool = False
@@ -78,7 +80,7 @@ class Arguments:
 
 def main(argv: list[str]) -> int:
     if "--resume" in argv:
-        return _train(parse(TrainOptions, argv, "train"), None, "")
+        return _train(parse(TrainOptions, argv, "train"), None, "", argv)
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
         return 0
@@ -86,7 +88,7 @@ def main(argv: list[str]) -> int:
         argv = ["", *argv]  # the data says which preset
     if argv[0].startswith("-"):
         raise KoopsimError("Name the preset first: koopsim train PRESET [options]. 'koopsim presets' lists them.")
-    name, rest = argv[0], argv[1:]
+    asked, name, rest = argv, argv[0], argv[1:]
     # These three decide the defaults of all other options, so they are read before them.
     scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"
     if _given(rest, "--recipe") == "best":
@@ -104,7 +106,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, rest, f"train {name}", default)
     if data is None and arguments.columns.said():
         raise KoopsimError(f"--{arguments.columns.said()[0]} is for data of your own: give --data FILE too.")
-    return _train(arguments.options, arguments.run, name)
+    return _train(arguments.options, arguments.run, name, asked)
 
 
 def _given(argv: list[str], option: str) -> str | None:
@@ -123,8 +125,10 @@ def _size(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
-def _train(options: TrainOptions, run: Run | None, name: str) -> int:
+def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -> int:
     from koopsim.engine.drive import Stopped, pick_device
+    from koopsim.engine.launching import launch
+    from koopsim.engine.world import device_of_rank, expected, joined_world
     from koopsim.runs import RunDirectory
     from koopsim.tracking import together
     from koopsim.training import Session, resume_run, start_run
@@ -132,20 +136,26 @@ def _train(options: TrainOptions, run: Run | None, name: str) -> int:
     out = options.resume or options.out or Path("runs") / name
     if run is None:
         name, run = RunDirectory(out).read_config()
+    if options.devices != 1 and expected() == 1:
+        return launch(["train", *argv], options.devices)
     try:
         with ExitStack() as stack:
-            heard = [stack.enter_context(listener) for listener in _listeners(options, run, name, out)]
-            session = Session(pick_device(options.device), False if options.eager else None, listen=together(*heard))
+            device = pick_device(device_of_rank(options.device))
+            world = stack.enter_context(joined_world(device))
+            listeners = _listeners(options, run, name, out) if world.first else []
+            heard = [stack.enter_context(listener) for listener in listeners]
+            session = Session(device, False if options.eager else None, listen=together(*heard), world=world)
             if not options.resume:
                 result = start_run(run, out, name, session, options.overwrite)
             else:
-                if RunDirectory(out).result_file.exists():
+                if world.first and RunDirectory(out).result_file.exists():
                     print(f"{out} is finished; nothing to resume.", file=sys.stderr)
                 result = resume_run(out, session)
     except Stopped:
-        print(f"koopsim: stopped and saved. Go on with: koopsim train --resume {out}", file=sys.stderr)
+        if world.first:
+            print(f"koopsim: stopped and saved. Go on with: koopsim train --resume {out}", file=sys.stderr)
         return 130
-    return _show(result, out, options.json)
+    return _show(result, out, options.json) if world.first else 0
 
 
 def _listeners(options: TrainOptions, run: Run, name: str, out: Path) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import torch
 
+from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError
 
 CHUNK_SECONDS = 0.25  # how often the host looks up
@@ -42,6 +43,7 @@ class Course(ABC):
     """What is to be driven: whose turn it is, what comes of it, where it stands."""
 
     device: torch.device
+    world: World = ALONE
     position: int = 0  # steps into the epoch of whoever has the turn
     must_save: bool = False  # a file says more than the last checkpoint knows
 
@@ -74,17 +76,18 @@ def drive(course: Course) -> None:
             if course.position == 0:
                 steps.begin_epoch()
             while course.position < steps.epoch_steps:
-                first, last = course.position, min(course.position + clock.chunk, steps.epoch_steps)
+                chunk, stopping = course.world.agreed(clock.chunk, bool(stop))
+                first, last = course.position, min(course.position + chunk, steps.epoch_steps)
                 course.before(steps, first, last)
                 spent = _timed(steps, first, last, course.device)
                 course.position = last
                 course.after(steps, first, last, spent)
-                clock.chunk = max(1, min(2 * clock.chunk, round(clock.chunk * CHUNK_SECONDS / spent)))
-                clock.save_when_due(stop)
+                clock.chunk = max(1, min(2 * chunk, round(chunk * CHUNK_SECONDS / spent)))
+                clock.save_when_due(stopping or (course.world.alone and bool(stop)))
             steps.finish_epoch()
             course.position = 0
             course.over(steps)
-            clock.save_when_due(stop, at_end=True)
+            clock.save_when_due(course.world.agreed(0, bool(stop))[1], at_end=True)
 
 
 class _Clock:
@@ -94,7 +97,7 @@ class _Clock:
         self.course, self.chunk = course, 1
         self.saved, self.cost = time.monotonic(), 0.0
 
-    def save_when_due(self, stop: list[int], at_end: bool = False) -> None:
+    def save_when_due(self, stop: bool, at_end: bool = False) -> None:
         waited = time.monotonic() - self.saved
         cheap = at_end and waited * SAVE_SHARE >= self.cost
         if stop or waited > SAVE_SECONDS or cheap or self.course.must_save:

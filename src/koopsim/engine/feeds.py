@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.config import Recipe
+from koopsim.engine.world import ALONE, World
 from koopsim.tasks.augment import draws_needed
 from koopsim.tasks.base import Samples, Whole
 from koopsim.tasks.rows import Rows, Stream
@@ -24,6 +25,7 @@ class Feed:
 
     epoch_steps: int
     shared: tuple[bool, ...] = (False, False)
+    world: World = ALONE  # of a batch each process has its share; alone it has all
 
     def size_at(self, position: int) -> int:
         """How many samples the step at this position of an epoch has; each size is captured by itself."""
@@ -36,6 +38,14 @@ class Feed:
     def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
         """The tensors of a step; `positions` (P,) are the members' places in the epoch."""
         raise NotImplementedError
+
+    def weight(self, size: int) -> float:
+        """The share of the batch that this process has."""
+        return 1.0 if self.world.alone else self.world.weight(size)
+
+    def first(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        """The epoch's first batch, before any step has asked for it."""
+        return self.batch(positions, size)
 
     def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
         """Draw what an epoch needs from each member's seed and epoch alone, so a resumed run needs no history."""
@@ -63,7 +73,7 @@ class Resident(Feed):
         return min(self.size, self.n - position * self.size)
 
     def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
-        at = torch.add(self.offsets[:size], positions.unsqueeze(1), alpha=self.size)
+        at = torch.add(self.offsets[:size][self.world.rows(size)], positions.unsqueeze(1), alpha=self.size)
         rows = self.order.gather(1, at)
         flat, draws = rows.flatten(), None
         if self.draws is not None:
@@ -85,7 +95,8 @@ class Shuffled(Resident):
         self.tensors, self.shared = rows.tensors, (False,) * len(rows.tensors)
 
     def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
-        rows = self.order.gather(1, torch.add(self.offsets[:size], positions.unsqueeze(1), alpha=self.size))
+        at = torch.add(self.offsets[:size][self.world.rows(size)], positions.unsqueeze(1), alpha=self.size)
+        rows = self.order.gather(1, at)
         return tuple(t.index_select(0, rows.flatten()).unflatten(0, rows.shape) for t in self.tensors)
 
 
@@ -110,8 +121,14 @@ class Everything(Feed):
         for row, model in enumerate(models):  # one by one, since two whole copies may not fit
             self.put(row, model)
 
+    def size_at(self, position: int) -> int:
+        return self.whole.y.shape[1]
+
     def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
-        return self.x, self.whole.y
+        if self.world.alone:
+            return self.x, self.whole.y
+        own = self.world.rows(size)
+        return self.x[own] if self.shared[0] else self.x[:, own], self.whole.y[:, own]
 
     def put(self, row: int, model: nn.Module) -> None:
         features = self.whole.features(model)

@@ -17,6 +17,7 @@ from torch.func import functional_call, vmap
 
 from koopsim.engine.batched import batchable, outputs
 from koopsim.engine.members import Members
+from koopsim.engine.world import ALONE, World
 from koopsim.implicit.base import SolverModel
 from koopsim.nn.flat import joined
 from koopsim.nn.sim import SIM
@@ -31,6 +32,7 @@ class Gradients:
     def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None = None):
         self.members, self.loss, self.shared, self.autocast = members, loss, shared, autocast
         self.diagnostics: dict[str, Tensor] = {}  # sums over the epoch of what a solver says of itself
+        self.world, self.weight = ALONE, 1.0  # of this process's rows in the batch: its losses count so much
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
@@ -47,8 +49,17 @@ class Gradients:
         for total in self.diagnostics.values():
             total.zero_()
 
-    def adapt(self) -> None:
-        """Between captured steps: a model with a solver chooses how much work its step does."""
+    @property
+    def scale(self) -> float:
+        """What a loss is multiplied by before its gradient is taken."""
+        return self.members.rule.scale * self.weight
+
+    def counted(self, losses: Tensor) -> Tensor:
+        """Losses as they are added up over processes."""
+        return losses.detach() if self.weight == 1 else self.weight * losses.detach()
+
+    def adapt(self, world: World = ALONE) -> None:
+        """Between captured steps: a model with a solver chooses how much work its step does, in all processes alike."""
 
 
 class Alone(Gradients):
@@ -68,13 +79,13 @@ class Alone(Gradients):
         own = self._own(batch)
         with self.cast():
             loss = self.loss(self.forward, *own)
-        scaled = loss if self.members.rule.scale == 1 else self.members.rule.scale * loss
+        scaled = loss if self.scale == 1 else self.scale * loss
         parts = torch.autograd.grad(scaled, self.learnt, allow_unused=True)
         pairs = zip(parts, self.learnt, strict=True)
         g = joined([self.unused[: p.numel()] if part is None else part for part, p in pairs])
         if self.solver is not None:
             self._add_diagnostics(self.solver)
-        return loss.detach().reshape(1), g.unsqueeze(0)
+        return self.counted(loss.reshape(1)), g.unsqueeze(0)
 
     def _own(self, batch: Batch) -> Batch:
         return tuple(t if shared else t[0] for t, shared in zip(batch, self.shared, strict=True))
@@ -83,6 +94,9 @@ class Alone(Gradients):
         for name, value in solver.diagnostics().items():
             if name not in self.diagnostics:
                 self.diagnostics[name] = torch.zeros_like(value)
+            if not self.world.alone:
+                value = self.weight * value
+                self.world.add_up(value)
             self.diagnostics[name].add_(value)
 
     @property
@@ -95,8 +109,9 @@ class Alone(Gradients):
         if self.solver is not None:
             self.solver.start_epoch(self._own(first())[0])
 
-    def adapt(self) -> None:
+    def adapt(self, world: World = ALONE) -> None:
         if self.solver is not None:
+            world.largest(self.solver.longest)
             self.solver.adapt()
 
 
@@ -126,12 +141,12 @@ class Vmapped(Gradients):
         m = self.members
         before = {name: t.clone() for name, t in m.buffers.items()}  # a forward pass moves running averages
         losses = self.losses(batch)
-        parts = torch.autograd.grad(m.rule.scale * losses.sum(), list(m.parameters.values()), materialize_grads=True)
+        parts = torch.autograd.grad(self.scale * losses.sum(), list(m.parameters.values()), materialize_grads=True)
         with torch.no_grad():
             goes = m.going() if before else m.active
             for name, tensor in m.buffers.items():
                 tensor.copy_(torch.where(goes.view(-1, *[1] * (tensor.ndim - 1)), tensor, before[name]))
-            return losses.detach(), torch.cat([part.reshape(m.size, -1) for part in parts], dim=1)
+            return self.counted(losses), torch.cat([part.reshape(m.size, -1) for part in parts], dim=1)
 
 
 class Batched(Gradients):
@@ -148,9 +163,10 @@ class Batched(Gradients):
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         losses = self.losses(batch)
-        parts = torch.autograd.grad(losses.sum(), list(self.members.parameters.values()))
+        total = losses.sum() if self.weight == 1 else self.weight * losses.sum()
+        parts = torch.autograd.grad(total, list(self.members.parameters.values()))
         with torch.no_grad():
-            return losses.detach(), torch.cat([part.flatten(1) for part in parts], dim=1, out=self.gradient)
+            return self.counted(losses), torch.cat([part.flatten(1) for part in parts], dim=1, out=self.gradient)
 
 
 def choose(

@@ -20,6 +20,7 @@ from koopsim.engine.gradients import Loss, choose
 from koopsim.engine.members import Members, Rule
 from koopsim.engine.old_state import modern
 from koopsim.engine.update import update
+from koopsim.engine.world import ALONE, World
 from koopsim.files.tensors import require_match
 from koopsim.schedule import adam_table
 from koopsim.tasks.base import Samples
@@ -33,12 +34,14 @@ class Way:
 
     autocast   cast forward passes to this type;   capture  replay from CUDA graphs, None: where there is CUDA
     compile    let torch.compile fuse small kernels;   alone  a single member by its module's own kernels
+    world      the processes that share every batch
     """
 
     autocast: torch.dtype | None = None
     capture: bool | None = None
     compile: bool = False
     alone: bool = True
+    world: World = ALONE
 
 
 class Part:
@@ -53,9 +56,11 @@ class Part:
         rule: Rule,
         way: Way = Way(),  # noqa: B008  (frozen)
     ):
-        self.members, self.feed = Members(models, schedules, feed.epoch_steps, rule), feed
+        self.members, self.feed, self.world = Members(models, schedules, feed.epoch_steps, rule), feed, way.world
+        feed.world = way.world
         self.seeds, self.ages = [0] * len(models), [0] * len(models)
         self.gradients = choose(self.members, loss, feed.shared, way.autocast, way.compile, way.alone)
+        self.gradients.world = way.world
         self.capture = self.device.type == "cuda" if way.capture is None else way.capture
         self.compile, self.adaptive = way.compile, True  # adaptive: a solver may change what its captured step does
         self.size = feed.size_at(0)
@@ -71,7 +76,9 @@ class Part:
 
     def step(self) -> None:
         """One update of every member that goes on. The readable twin of its captured form."""
+        self.gradients.weight = self.feed.weight(self.size)
         losses, g = self.gradients(self.feed.batch(self.members.positions, self.size))
+        self.world.add_up(losses, g)
         update(self.members, g, losses)
 
     def begin_epoch(self) -> None:
@@ -79,7 +86,15 @@ class Part:
         self.members.begin_epoch()
         self.feed.begin_epoch(self.seeds, self.ages)
         self.size = self.feed.size_at(0)
-        self.gradients.begin_epoch(lambda: self.feed.batch(self.members.positions, self.size))
+        self.gradients.begin_epoch(self._first_batch)
+
+    def _first_batch(self) -> tuple[Tensor, ...]:
+        """Of the epoch, the whole of it on every process: what is chosen by it, all must choose alike."""
+        self.feed.world = ALONE
+        try:
+            return self.feed.first(self.members.positions, self.size)
+        finally:
+            self.feed.world = self.world
 
     def advance(self, first: int, last: int) -> None:
         """Steps `first` to `last` (exclusive) of the epoch."""
@@ -90,7 +105,7 @@ class Part:
                 self.step()
                 continue
             if self.adaptive and position % ADAPT_EVERY == 0:
-                self.gradients.adapt()
+                self.gradients.adapt(self.world)
             self.graph().replay()
 
     def finish_epoch(self) -> None:

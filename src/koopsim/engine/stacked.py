@@ -19,6 +19,7 @@ from koopsim.engine.members import Rule
 from koopsim.engine.part import Part, Way, schedule_of
 from koopsim.engine.slots import Diverged, Slots
 from koopsim.models import build
+from koopsim.nn.synced import synchronised
 from koopsim.tasks.base import Figures, ModelAnswers, Task
 
 AT_ONCE = 16  # members that are judged together; their answers on a whole split are kept
@@ -63,6 +64,8 @@ class Stacked(Slots):
         torch.set_float32_matmul_precision(task.products(run))
         torch.backends.cudnn.benchmark = True  # convolutions: the first steps try out which kernels are fastest
         models = [untrained(run, seed, self.device, task.model) for run in runs for seed in self._seeds(run)]
+        if not self.way.world.alone:
+            models = [synchronised(model) for model in models]
         data = task.data(run, [*self.which] * len(runs))
         feed = feed_of(data, run.recipe, models)
         schedules = [schedule_of(run.recipe, feed.epoch_steps, self.epochs) for run in runs]

@@ -60,9 +60,14 @@ class Streamed(Feed):
             self.places[size] = tuple(t.to(self.device) for t in self._example(size))
         return tuple(t.unsqueeze(0) for t in self.places[size])
 
+    def first(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        batch = _Batches(self.stream.dataset, [self.order[:size]], self.seed)[0]
+        return tuple(t.to(self.device).unsqueeze(0) for t in batch)
+
     def _from(self, position: int) -> Iterator[tuple[Tensor, ...]]:
         """The rest of the epoch's batches."""
         lists = [self.order[i : i + self.size] for i in range(0, self.n, self.size)]
+        lists = [rows[self.world.rows(len(rows))] for rows in lists]
         batches = _Batches(self.stream.dataset, lists, self.seed)
         loader: Any = DataLoader(
             batches, batch_size=None, sampler=range(position, len(lists)), num_workers=self.stream.workers,
@@ -71,7 +76,7 @@ class Streamed(Feed):
         return iter(loader)
 
     def _example(self, size: int) -> tuple[Tensor, ...]:
-        return _Batches(self.stream.dataset, [list(range(size))], 0)[0]
+        return _Batches(self.stream.dataset, [list(range(size))[self.world.rows(size)]], 0)[0]
 
 
 class _Batches(Dataset):

@@ -21,6 +21,7 @@ from koopsim.kinds import LiftKind, SequenceShape, Shape, register
 from koopsim.nn import stretches
 from koopsim.nn.linear import Linear
 from koopsim.nn.padding import padded_kernels, patch_product, patches
+from koopsim.nn.synced import SyncedNorm
 from koopsim.nn.taps import Taps
 from koopsim.nn.transforms import on_cpu, usable
 
@@ -69,9 +70,14 @@ class VGG(nn.Module):
     def features(self, x: Tensor) -> Tensor:
         """What the linear layer sees: (B, C, H, W) -> (B, features)."""
         if not on_cpu(x, self.linear.weight):
-            return self.stages(x).flatten(1)
+            return (self.unbiased_stages(x) if self.training and self.synced else self.stages(x)).flatten(1)
         x = x.contiguous(memory_format=torch.channels_last)  # there convolutions take less than half the time
         return (self.unbiased_stages(x) if self.training else self.stages(x)).flatten(1)
+
+    @property
+    def synced(self) -> bool:
+        """Whether its statistics are those of several processes (synced.py)."""
+        return isinstance(self.stages[1], SyncedNorm)
 
     def unbiased_stages(self, x: Tensor) -> Tensor:
         """The stages in training, without the convolutions' biases: the normalisation takes them away again.
@@ -81,6 +87,8 @@ class VGG(nn.Module):
         for layer in self.stages:
             if isinstance(layer, nn.Conv2d):
                 x, bias = F.conv2d(x, layer.weight, padding=1), cast(Tensor, layer.bias)
+            elif isinstance(layer, SyncedNorm):
+                x = layer.unbiased(x, bias)
             elif isinstance(layer, nn.BatchNorm2d):
                 seen, own = cast(Tensor, layer.running_mean), bias.detach()
                 mean = seen - own
@@ -96,7 +104,8 @@ class VGG(nn.Module):
         """Whether the Triton kernels can take the place of the stages: training in bfloat16 on CUDA."""
         bf16 = x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
         even = all(size % 4 == 0 for size in self.image[1:])
-        return bf16 and even and self.training and not vmapped(x) and usable(x, self.linear.weight)
+        plain = self.training and not self.synced and not vmapped(x)
+        return bf16 and even and plain and usable(x, self.linear.weight)
 
     def fused_map(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """The stages with padded channels and `kernels.norm`, then the linear layer: (B, C, H, W) -> (B, outputs)."""
