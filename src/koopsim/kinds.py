@@ -239,6 +239,10 @@ class TaskKind:
         """The task, its data on `device`."""
         return self.task(config, device)
 
+    def settled(self, config: Any, free: int) -> tuple[Any, str]:
+        """(the configuration with nothing left open, what to say of it) where so many bytes of a device are free."""
+        return config, ""
+
     def presets(self) -> dict[str, Preset]:
         """Runs by name: "copy/sim-single"."""
         return {}

@@ -29,7 +29,7 @@ from koopsim.runs import RunDirectory
 from koopsim.tasks.base import Task
 from koopsim.tasks.own import Data, Learning, OwnTask
 from koopsim.tracking import together
-from koopsim.training import Listener, Session, load_run, resume_run, start_run, unheard
+from koopsim.training import Listener, Session, load_run, resume_run, settled_run, start_run, unheard
 
 __all__ = ["Learning", "train"]
 
@@ -91,7 +91,7 @@ def _trained(
 ) -> dict[str, Any]:
     """Start it, or go on with it."""
     if RunDirectory(folder).config_file.exists() and not overwrite:
-        if RunDirectory(folder).read_config()[1] != run:
+        if RunDirectory(folder).read_config()[1] not in (run, settled_run(run, session) if task is None else run):
             raise KoopsimError(f"{folder} holds another run; give another folder, or overwrite=True.")
         return resume_run(folder, session, task)
     return start_run(run, folder, name, session, overwrite, task)

@@ -51,6 +51,8 @@ class Progress:
                 self._say(f"{event['fraction']:4.0%}  {self.figures}", last=event["fraction"] >= 1)
             case "trial":
                 self._table(event)
+            case "note":
+                self.console.print(f"{self.title}  {event['text']}", highlight=False, soft_wrap=True, markup=False)
             case "drawing" if event["width"] * event["height"] > MANY_PIXELS:
                 self._say(f"drawing {event['width']} x {event['height']}", last=True)
 

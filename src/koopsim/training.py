@@ -14,7 +14,7 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from koopsim.engine.checkpoint import (
     write_checkpoint,
 )
 from koopsim.engine.drive import Course, Steps, drive
-from koopsim.engine.memory import cut, fitting_groups
+from koopsim.engine.memory import cut, device_memory, fitting_groups
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
 from koopsim.engine.threads import few_threads
@@ -81,6 +81,7 @@ def start_run(
     """
     if not session.world.first:
         return _follow(out, session, task)
+    run = settled_run(run, session) if task is None else run
     with folders.held(out):
         RunDirectory.refuse_taken(out, overwrite)
         with folders.replacing(out, overwrite):
@@ -100,6 +101,14 @@ def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[st
         session.world.told(None)
         return directory.read_result()
     return train_run(run, directory, name, session, resume=True, task=task)
+
+
+def settled_run(run: Run, session: Session) -> Run:
+    """The run with what depends on this machine decided, so that it goes on alike on another one; it is said."""
+    config, told = task_kind(run.task).settled(run.task, device_memory(session.device))
+    if told:
+        session.listen({"event": "note", "text": told})
+    return run if config == run.task else replace(run, task=config)
 
 
 def _follow(out: Path, session: Session, task: Task | None) -> dict[str, Any]:
@@ -237,6 +246,7 @@ class Training(Course):
         if self.epoch == self.run.recipe.epochs:
             self.layout = slots.part.members.layout()
             self.done.append(lasting(slots.state()))
+            slots.part.feed.close()
             self.slots, self.epoch, self.must_save = None, 0, True
 
     def _note(self, slots: Stacked) -> None:

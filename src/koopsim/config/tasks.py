@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from koopsim.config.checks import positive, positive_or_none, require, require_each
 from koopsim.config.kinds_of import TaskConfig
@@ -35,11 +35,14 @@ class ClassificationConfig(TaskConfig):
     train: int | None = None  # use only so many images of train+valid, and of test: for quick looks
     test: int | None = None
     size: tuple[int, int] | None = None  # width, height: pictures are scaled to cover it and cropped around the centre
+    stream: Literal["auto", "yes", "no"] = "auto"  # leave pictures where they are; auto: where they would not fit
+    workers: int = 0  # processes that read and decode what is streamed; 0: a thread
 
     def __post_init__(self) -> None:
         require(0 < self.valid < 1, lambda: f"The validation share is {self.valid}; it lies between 0 and 1.")
         small = self.size is not None and min(self.size) < 4
         require(not small, lambda: f"The pictures' size is {self.size}; each side has at least 4 pixels.")
+        require(0 <= self.workers <= 1024, lambda: f"workers is {self.workers}; it lies between 0 and 1024.")
         must = "The number of {} images is {}; it must be at least 2."
         require_each(self, ("train", "test"), lambda count: count is None or count >= 2, must)
 

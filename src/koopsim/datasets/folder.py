@@ -7,6 +7,7 @@ one are scaled to cover it and cropped around the centre, and a warning says how
 
 import warnings
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,29 @@ _GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L"}
 _MOST = 2**33  # bytes of decoded pictures; more would fill a laptop's memory before the first step
 
 
+@dataclass(frozen=True)
+class Listed:
+    """The picture files of a folder, what each shows, and the form they are brought to."""
+
+    files: list[Path]
+    labels: list[int]
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]  # channels, height, width
+    cut: int | None  # so many are for training, the rest for testing; None: the folder does not say
+
+
 def read_folder(path: Path, size: tuple[int, int] | None = None) -> Images:
     """The pictures under `path`, at (width, height) `size` or the most common one."""
+    found = listed_pictures(path, size)
+    x, y = _decode_all(found, path), np.array(found.labels, np.int64)
+    if found.cut is None:
+        return split_in_two(str(path), x, y, found.classes)
+    cut = found.cut
+    return Images(str(path), (x[:cut], y[:cut]), (x[cut:], y[cut:]), found.classes)
+
+
+def listed_pictures(path: Path, size: tuple[int, int] | None = None) -> Listed:
+    """What is under `path`, by names and headers alone."""
     inside = _folders(path)
     if {"train", "test"} <= inside.keys():
         if others := sorted(inside.keys() - {"train", "test"}):
@@ -39,11 +61,8 @@ def read_folder(path: Path, size: tuple[int, int] | None = None) -> Images:
         raise KoopsimError(f"{path}/test has the class {strange[0]!r} but {path}/train has not; training needs it too.")
     files = [file for split in (train, test) for name in classes for file in split.get(name, [])]
     labels = [classes.index(name) for split in (train, test) for name in classes for _ in split.get(name, [])]
-    x, y = _decode_all(files, path, size), np.array(labels, np.int64)
-    if not test:
-        return split_in_two(str(path), x, y, classes)
-    cut = sum(map(len, train.values()))
-    return Images(str(path), (x[:cut], y[:cut]), (x[cut:], y[cut:]), classes)
+    shape = _form(files, path, size)
+    return Listed(files, labels, classes, shape, sum(map(len, train.values())) if test else None)
 
 
 def _folders(path: Path) -> dict[str, Path]:
@@ -63,27 +82,33 @@ def _pictures(classes: dict[str, Path], path: Path) -> dict[str, list[Path]]:
     return found
 
 
-def _decode_all(files: list[Path], path: Path, wanted: tuple[int, int] | None) -> np.ndarray:
-    """(n, channels, height, width), all of the size wanted, or the most common; the smallest of several as common."""
+def _form(files: list[Path], path: Path, wanted: tuple[int, int] | None) -> tuple[int, int, int]:
+    """(channels, height, width): the size wanted, or the most common; the smallest of several as common."""
     looks = [_look(file) for file in files]
     channels = 1 if all(mode in _GREY for mode, _ in looks) else 3
     sizes = Counter(size for _, size in looks)
     size = wanted or min(sizes, key=lambda s: (-sizes[s], s[0] * s[1], s))
-    needed = len(files) * channels * size[0] * size[1]
-    if needed > _MOST:
-        raise KoopsimError(
-            f"{path}: {len(files):,} pictures of {size[0]} x {size[1]} need {needed / 2**30:.0f} GiB of memory; "
-            "give a --size, a classifier here wants some 32 to 128 pixels a side."
-        )
     if wanted is None and (others := len(files) - sizes[size]) > 0:
         warnings.warn(
             f"{path}: {others} of {len(files)} pictures are not {size[0]} x {size[1]} like the most; "
             "they are scaled to cover it and cropped around the centre.",
             stacklevel=2,
         )
-    x = np.empty((len(files), channels, size[1], size[0]), np.uint8)
-    for row, file in zip(x, files, strict=True):
-        row[:] = decode(file, channels, size)
+    return channels, size[1], size[0]
+
+
+def _decode_all(found: Listed, path: Path) -> np.ndarray:
+    """(n, channels, height, width), all of one size."""
+    channels, height, width = found.shape
+    needed = len(found.files) * channels * height * width
+    if needed > _MOST:
+        raise KoopsimError(
+            f"{path}: {len(found.files):,} pictures of {width} x {height} need {needed / 2**30:.0f} GiB of memory; "
+            "give a --size, a classifier here wants some 32 to 128 pixels a side, or --task.stream yes."
+        )
+    x = np.empty((len(found.files), *found.shape), np.uint8)
+    for row, file in zip(x, found.files, strict=True):
+        row[:] = decode(file, channels, (width, height))
     return x
 
 

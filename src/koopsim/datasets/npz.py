@@ -50,20 +50,25 @@ def split_in_two(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ..
     return Images(name, parts[0], parts[1], classes)
 
 
+def oriented(shape: tuple[int, ...], where: str) -> bool:
+    """Whether the colour of pictures of this shape is the last axis; what it is not clear of is refused."""
+    if len(shape) == 3:
+        return False
+    if len(shape) != 4:
+        raise KoopsimError(f"{where} has shape {shape}; expected (n, h, w), (n, h, w, c) or (n, c, h, w).")
+    first, last = shape[1] in (1, 3), shape[3] in (1, 3)
+    if first == last:
+        raise KoopsimError(
+            f"{where} has shape {shape}: which axis is the colour? Expected (n, h, w, c) or (n, c, h, w) "
+            "with c = 1 or 3, and neither height nor width of that size."
+        )
+    return last
+
+
 def _images(x: np.ndarray, where: str) -> np.ndarray:
     """Any accepted array of pictures as uint8 (n, channels, height, width)."""
-    if x.ndim == 3:
-        x = x[:, None]
-    elif x.ndim == 4:
-        first, last = x.shape[1] in (1, 3), x.shape[3] in (1, 3)
-        if first == last:
-            raise KoopsimError(
-                f"{where} has shape {x.shape}: which axis is the colour? Expected (n, h, w, c) or (n, c, h, w) "
-                "with c = 1 or 3, and neither height nor width of that size."
-            )
-        x = x if first else x.transpose(0, 3, 1, 2)
-    else:
-        raise KoopsimError(f"{where} has shape {x.shape}; expected (n, h, w), (n, h, w, c) or (n, c, h, w).")
+    last = oriented(x.shape, where)
+    x = x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2) if last else x
     if x.size == 0:
         raise KoopsimError(f"{where} has shape {x.shape}: it is empty.")
     if x.dtype == np.uint8:

@@ -15,9 +15,11 @@ from torch import Tensor, nn
 
 from koopsim.config import Recipe
 from koopsim.engine.world import ALONE, World
+from koopsim.errors import KoopsimError
 from koopsim.tasks.augment import draws_needed
 from koopsim.tasks.base import Samples, Whole
 from koopsim.tasks.rows import Rows, Stream
+from koopsim.tasks.streaming import Streaming
 
 
 class Feed:
@@ -55,6 +57,9 @@ class Feed:
 
     def put(self, row: int, model: nn.Module) -> None:
         """A new model is in this row."""
+
+    def close(self) -> None:
+        """No batch will be asked for any more."""
 
 
 class Resident(Feed):
@@ -146,10 +151,16 @@ class Drawn(Feed):
         return self.draw()
 
 
-def feed_of(data: Samples | Whole | Rows | Stream, recipe: Recipe, models: Sequence[nn.Module]) -> Feed:
+def feed_of(data: Samples | Whole | Rows | Stream | Streaming, recipe: Recipe, models: Sequence[nn.Module]) -> Feed:
     """The feed of a task's data for these models."""
     if isinstance(data, Rows):
         return Shuffled(data, recipe)
+    if isinstance(data, Streaming):
+        from koopsim.engine.ahead import Ahead
+
+        if len(models) > 1:
+            raise KoopsimError(f"{len(models)} models cannot share a stream: each has an order of its own.")
+        return Ahead(data, recipe, next(models[0].parameters()).device)
     if isinstance(data, Stream):
         from koopsim.engine.streamed import Streamed
 

@@ -22,6 +22,7 @@ from koopsim.config import Recipe, Run
 from koopsim.implicit.base import SolverModel
 from koopsim.models import build
 from koopsim.tasks.rows import Rows, Stream
+from koopsim.tasks.streaming import Streaming
 
 Split = tuple[Tensor, Tensor]  # inputs and targets, sample by sample along the first axis
 Figures = dict[str, float]
@@ -106,6 +107,10 @@ class Task(ABC):
     def judge(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
         """The figures on a split of each member that answers; `which` of the task's members they are."""
 
+    def example(self, name: str) -> Split:
+        """Some inputs of a split, two at least, and all of its targets."""
+        return self.split(name)
+
     def inputs(self, x: Tensor, recipe: Recipe | None = None, draws: Tensor | None = None) -> Tensor:
         """Rows of a split as the model sees them; in training with the recipe's augmentation, from `draws`."""
         return x
@@ -125,7 +130,7 @@ class Task(ABC):
         """A member before its first step, on the host; random numbers follow the seed that is set."""
         return build(run.model)
 
-    def data(self, run: Run, which: Sequence[int]) -> Samples | Whole | Rows | Stream:
+    def data(self, run: Run, which: Sequence[int]) -> Samples | Whole | Rows | Stream | Streaming:
         """What these members learn from."""
         return Samples(*self.split(run.train_on), self.inputs)
 

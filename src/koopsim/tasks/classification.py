@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from koopsim import datasets
 from koopsim.config import ClassificationConfig, Recipe, Run
+from koopsim.datasets.blocks import in_memory, streamable
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.kinds import Preset, Scale, TaskKind, model_kind, register
@@ -104,16 +105,17 @@ def _placed(x: np.ndarray, y: np.ndarray, device: torch.device | str) -> Split:
     return torch.from_numpy(np.ascontiguousarray(x)).to(device), torch.from_numpy(y.astype(np.int64)).to(device)
 
 
-def channel_statistics(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def channel_statistics(x: np.ndarray, constant: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of each channel of (n, C, H, W) bytes, on the scale 0 to 1.
 
-    Counted by value, so exact, and without a float copy of the set. A channel that never changes gets deviation 1.
+    Counted by value, so exact, and without a float copy of the set. A channel that never changes gets deviation 1, or
+    what is said to be the deviation of one.
     """
     values = np.arange(256) / 255
     counts = np.stack([np.bincount(x[:, c].reshape(-1), minlength=256) for c in range(x.shape[1])])
     mean = counts @ values / counts.sum(1)
     variance = counts @ values**2 / counts.sum(1) - mean**2
-    return mean, np.sqrt(np.where(variance > 1e-12, variance, 1.0))
+    return mean, np.sqrt(np.where(variance > 1e-12, variance, constant))
 
 
 @register
@@ -123,6 +125,24 @@ class ClassificationKind(TaskKind):
     config, task = ClassificationConfig, Classification
     order, table = 2, "table2"
     setting, judged, shown = ("dataset", str), ACCURACY, ("accuracy",)
+
+    def build(self, config: ClassificationConfig, device: torch.device | str = "cpu") -> Classification:
+        if config.stream != "yes":
+            return Classification(config, device)
+        from koopsim.tasks.streamed_classification import StreamedClassification
+
+        return StreamedClassification(config, device)
+
+    def settled(self, config: ClassificationConfig, free: int) -> tuple[ClassificationConfig, str]:
+        """Pictures of one's own that are larger than half of what is free are streamed."""
+        if config.stream != "auto" or config.dataset in DATASETS:
+            return config, ""
+        images = streamable(config.dataset, config.size)
+        if images is None or (images.loads and images.bytes <= free // 2):
+            return config, ""
+        needed, there = (f"{count / 2**30:.1f} GiB" for count in (images.bytes, free))
+        told = f"{images.name} is streamed: {len(images.train):,} pictures of {needed}, and {there} are free."
+        return replace(config, stream="yes"), told
 
     def presets(self) -> dict[str, Preset]:
         return table2.PRESETS
@@ -150,10 +170,10 @@ class ClassificationKind(TaskKind):
         self, run: Run, name: str, data: str, size: tuple[int, int] | None = None
     ) -> tuple[str, Run]:
         """A share is held out, so that progress shows what is right among pictures that are not learnt."""
-        images = datasets.load_images(data, size=size)
-        model = model_kind(run.model).for_images(run.model, images.shape, len(images.classes))
+        images = streamable(data, size) or in_memory(datasets.load_images(data, size=size))
+        model = model_kind(run.model).for_images(run.model, images.train.shape, len(images.classes))
         task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data, size=size)
-        batch = min(run.recipe.batch_size, max(8, len(images.train[0]) // 20))
+        batch = min(run.recipe.batch_size, max(8, len(images.train) // 20))
         recipe = replace(run.recipe, batch_size=batch)
         here = Path(data).resolve().name.removesuffix(".npz")  # not the whole path: nothing is written beside the data
         own = folders.plain_name(here, "The data")

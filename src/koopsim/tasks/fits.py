@@ -13,7 +13,7 @@ def refuse_misfits(run: Run, task: Task) -> None:
     """Show two samples to an untrained model: it must take them, and have an answer for every class."""
     if task.many or task.checks_itself:
         return
-    x, y = task.split(run.train_on)
+    x, y = task.example(run.train_on)
     shift = max(run.recipe.shift, run.recipe.cutout)
     if x.ndim == 4 and shift >= min(x.shape[-2:]):
         size = " x ".join(map(str, x.shape[-2:]))
@@ -25,7 +25,7 @@ def refuse_misfits(run: Run, task: Task) -> None:
     except (RuntimeError, ValueError, IndexError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise KoopsimError(f"The model cannot be given this data: {first.rstrip('.')}.") from error
-    classes = 0 if y.is_floating_point() or not task.labels else 1 + int(max(y.max(), task.split("test")[1].max()))
+    classes = 0 if y.is_floating_point() or not task.labels else 1 + int(max(y.max(), task.example("test")[1].max()))
     if classes > outputs.shape[-1]:
         raise KoopsimError(
             f"The model has {outputs.shape[-1]} outputs and the data {classes} classes; set --model.outputs {classes}."

@@ -1,0 +1,266 @@
+"""Data that does not fit: the same pictures from arrays, folders and Parquet, in an order of seed and epoch alone,
+resumed to the bit, read by one process or shared by several, and never more of it in memory than is on its way."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from koopsim.config import ClassificationConfig, Recipe, Run, SIMConfig, VGGConfig
+from koopsim.datasets import load_images
+from koopsim.datasets.blocks import ArraySource, in_memory, stream_images, streamable
+from koopsim.engine.ahead import Ahead
+from koopsim.engine.part import Way
+from koopsim.engine.stacked import Stacked
+from koopsim.engine.world import World
+from koopsim.errors import KoopsimError
+from koopsim.kinds import task_kind
+from koopsim.tasks import build_task
+from koopsim.tasks.streaming import Streaming
+
+CPU = torch.device("cpu")
+RNG = np.random.default_rng(0)
+X, Y = RNG.integers(0, 255, (60, 1, 8, 8), np.uint8), np.arange(60) % 3
+X_TEST, Y_TEST = RNG.integers(0, 255, (12, 1, 8, 8), np.uint8), np.arange(12) % 3
+MODEL = SIMConfig(VGGConfig(4, (1, 8, 8)), lift_dim=8, hidden=8, outputs=3)
+
+
+def png(picture: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(picture[0]).save(file, "png")
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory) -> dict[str, Path]:
+    """The same pictures as an .npz, a folder of .npy, a folder of pictures, and in Parquet."""
+    root = tmp_path_factory.mktemp("pictures")
+    np.savez(root / "all.npz", x_train=X, y_train=Y, x_test=X_TEST, y_test=Y_TEST)
+    (root / "npy").mkdir()
+    for name, array in (("x_train", X), ("y_train", Y), ("x_test", X_TEST), ("y_test", Y_TEST)):
+        np.save(root / "npy" / f"{name}.npy", array)
+    for split, xs, ys in (("train", X, Y), ("test", X_TEST, Y_TEST)):
+        for i, (x, y) in enumerate(zip(xs, ys, strict=True)):
+            folder = root / "folder" / split / str(y)
+            folder.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(x[0]).save(folder / f"{i:03}.png")
+    return {"npz": root / "all.npz", "npy": root / "npy", "folder": root / "folder", "root": root}
+
+
+@pytest.fixture(scope="module")
+def parquet(places) -> Path:
+    arrow, files = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    folder = places["root"] / "parquet"
+    folder.mkdir()
+    for split, xs, ys in (("train", X, Y), ("test", X_TEST, Y_TEST)):
+        images = [{"bytes": png(x), "path": None} for x in xs]
+        files.write_table(arrow.table({"image": images, "label": ys}), folder / f"{split}.parquet", row_group_size=7)
+    return folder
+
+
+def run_on(data: Path | str, **recipe) -> Run:
+    own = Recipe(batch_size=8, epochs=3, learning_rate=1e-2, **recipe)
+    return Run(MODEL, ClassificationConfig(str(data), stream="yes"), own, train_on="train")
+
+
+def trained(run: Run, world: World | None = None, stop: int | None = None) -> tuple[torch.Tensor, dict, Stacked]:
+    slots = Stacked([run], build_task(run.task, CPU), CPU, run.recipe.epochs, Way() if world is None else Way(world=world))
+    losses = []
+    for _ in range(run.recipe.epochs):
+        slots.begin_epoch()
+        slots.advance(0, slots.epoch_steps)
+        losses.append(slots.losses(0).clone())
+        slots.finish_epoch()
+    return torch.cat(losses), slots.state(), slots
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "folder"])
+def test_every_place_gives_the_same_pictures(kind, places):
+    images = stream_images(str(places[kind]))
+    assert images.train.shape == (1, 8, 8)
+    assert (len(images.train), len(images.test), images.classes) == (60, 12, ("0", "1", "2"))
+    rows = np.array([3, 0, 59, 17])
+    if kind == "folder":  # class by class
+        order = np.argsort(Y, kind="stable")
+        np.testing.assert_array_equal(images.train.read(rows), X[order][rows])
+    else:
+        np.testing.assert_array_equal(images.train.read(rows), X[rows])
+        np.testing.assert_array_equal(images.train.labels, Y)
+
+
+def test_parquet_gives_them_too(parquet):
+    images = stream_images(str(parquet))
+    rows = np.array([59, 0, 8, 13])
+    np.testing.assert_array_equal(images.train.read(rows), X[rows])
+    np.testing.assert_array_equal(images.test.labels, Y_TEST)
+    assert not images.loads
+
+
+def test_streamed_and_resident_have_the_same_splits_and_statistics(places):
+    config = ClassificationConfig(str(places["npz"]), stream="no")
+    resident, streamed = build_task(config), build_task(replace(config, stream="yes"))
+    assert torch.allclose(streamed.scale, resident.scale, rtol=1e-6)
+    assert torch.allclose(streamed.shift, resident.shift, rtol=1e-6)
+    for split in ("train", "valid", "test"):
+        found, wanted = ({tuple(x.flatten().tolist()) for x in task.split(split)[0]} for task in (streamed, resident))
+        assert found == wanted
+    torch.manual_seed(0)
+    model = task_kind(config) and __import__("koopsim").build(MODEL)
+    a, b = (task.evaluate(model, "valid") for task in (resident, streamed))
+    assert a["accuracy"] == b["accuracy"]
+    assert a["loss"] == pytest.approx(b["loss"], rel=1e-5)
+
+
+def test_an_epoch_has_every_row_once_in_blocks():
+    data = Streaming(ArraySource(X, Y, "x"), np.arange(60), lambda x, recipe, draws: x, block=5, buffer=3)
+    first, again, other = data.order(1, 0), data.order(1, 0), data.order(1, 1)
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert sorted(first) == list(range(60))
+    for i in range(0, 60, 15):  # a buffer of three blocks of five, and no other
+        assert len({row // 5 for row in first[i : i + 15]}) == 3
+    assert not np.array_equal(first[:15], np.sort(first[:15]))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("recipe", [{}, {"flip": True, "shift": 1, "cutout": 2}], ids=["plain", "augmented"])
+def test_a_stopped_run_goes_on_to_the_same_bits(recipe, workers, places):
+    run = run_on(places["npy"], **recipe)
+    run = replace(run, task=replace(run.task, workers=workers))
+    losses, wanted, _ = trained(run)
+    task = build_task(run.task, CPU)
+    half = Stacked([run], task, CPU, 3)
+    half.begin_epoch()
+    half.advance(0, half.epoch_steps)
+    half.finish_epoch()
+    half.begin_epoch()
+    half.advance(0, 3)
+    saved = {name: t.clone() for name, t in half.state().items()}
+    half.part.feed.close()
+    rest = Stacked([run], task, CPU, 3)
+    rest.load(saved, [1])
+    rest.advance(3, rest.epoch_steps)
+    rest.finish_epoch()
+    rest.begin_epoch()
+    rest.advance(0, rest.epoch_steps)
+    found = rest.state()
+    rest.part.feed.close()
+    for name, t in wanted.items():
+        assert torch.equal(found[name], t), name
+    assert losses.isfinite().all()
+
+
+def test_several_processes_read_their_share_of_the_same_batch(places):
+    run = run_on(places["npz"], flip=True)
+    task = build_task(run.task, CPU)
+    data = task.data(run, [0])
+    whole = Ahead(data, run.recipe, CPU)
+    batch = whole.jobs(World())[5]
+    shares = [whole.jobs(World(rank, 3))[5] for rank in range(3)]
+    for i, t in enumerate(batch):
+        assert torch.equal(torch.cat([share[i] for share in shares]), t)
+
+
+def test_what_is_larger_than_the_free_memory_is_streamed_and_said(places):
+    config = ClassificationConfig(str(places["npz"]))
+    kind = task_kind(config)
+    assert kind.settled(config, free=10**9) == (config, "")
+    chosen, said = kind.settled(config, free=5000)
+    assert chosen.stream == "yes"
+    assert "is streamed: 60 pictures" in said
+    assert kind.settled(replace(config, stream="no"), free=10)[0].stream == "no"
+    assert kind.settled(ClassificationConfig(str(places["npy"])), free=10**12)[0].stream == "yes"  # only that way
+    assert kind.settled(ClassificationConfig("digits"), free=1)[0].stream == "auto"
+
+
+def test_a_named_set_is_streamed_from_memory():
+    images = in_memory(load_images("digits"))
+    np.testing.assert_array_equal(images.train.read(np.array([5, 2])), load_images("digits").train[0][[5, 2]])
+
+
+def test_what_cannot_be_streamed_is_refused_in_a_sentence(tmp_path, places):
+    np.savez_compressed(tmp_path / "small.npz", x_train=X, y_train=Y, x_test=X_TEST, y_test=Y_TEST)
+    assert streamable(str(tmp_path / "small.npz")) is None
+    with pytest.raises(KoopsimError, match="is compressed, and what is compressed cannot be read from its middle"):
+        stream_images(str(tmp_path / "small.npz"))
+    with pytest.raises(KoopsimError, match="no dataset, folder or file"):
+        stream_images(str(tmp_path / "nothing"))
+    with pytest.raises(KoopsimError, match="scale them before"):
+        stream_images(str(places["npy"]), (4, 4))
+
+
+def test_a_file_that_is_cut_off_while_it_is_read_is_named(tmp_path):
+    for name, array in (("x_train", X), ("y_train", Y), ("x_test", X_TEST), ("y_test", Y_TEST)):
+        np.save(tmp_path / f"{name}.npy", array)
+    run = run_on(tmp_path)
+    slots = Stacked([run], build_task(run.task, CPU), CPU, 1)
+    with (tmp_path / "x_train.npy").open("r+b") as file:
+        file.truncate(2000)
+    slots.begin_epoch()
+    with pytest.raises(KoopsimError, match="x_train.npy ends before its row"):
+        slots.advance(0, slots.epoch_steps)
+
+
+def test_a_damaged_picture_in_parquet_is_named(tmp_path):
+    arrow, files = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    images = [png(x) for x in X]
+    images[30] = b"no picture"
+    files.write_table(arrow.table({"image": images, "label": Y}), tmp_path / "a.parquet", row_group_size=10)
+    source = stream_images(str(tmp_path)).train
+    assert len(source.read(np.arange(20))) == 20
+    with pytest.raises(KoopsimError, match="a.parquet, row 0 of row group 3: its picture cannot be read"):
+        source.read(np.array([30]))
+
+
+LIMITED = """
+import json, resource, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+from koopsim.config import ClassificationConfig, Recipe, Run, SIMConfig, VGGConfig
+from koopsim.training import Session, start_run
+import koopsim.tasks, koopsim.engine.ahead, koopsim.tasks.streamed_classification
+from koopsim.nn import SIM
+data, out, room = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))
+said = []
+run = Run(SIMConfig(VGGConfig(2, (3, 32, 32)), lift_dim=4, hidden=4, outputs=2), ClassificationConfig(str(data), valid=0.001),
+          Recipe(batch_size=512, epochs=1))
+session = Session(torch.device("cpu"), listen=lambda e: said.append(e.get("text")) if e["event"] == "note" else None)
+result = start_run(run, out, "large", session)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps({"said": said, "loss": result["metrics"][0]["train_loss"], "peak": peak, "limit": used + room,
+                  "stream": result["run"]["task"]["stream"]}))
+"""
+
+
+@pytest.mark.slow
+def test_data_several_times_larger_than_the_limit_on_memory_is_trained_on(tmp_path):
+    """512 MiB of pictures (a sparse file) where 160 MiB may be allocated: it is streamed by itself, and the limit holds."""
+    count, room = 180_000, 160 * 2**20
+    x = np.lib.format.open_memmap(tmp_path / "x_train.npy", "w+", np.uint8, (count, 3, 32, 32))
+    x[::1000] = 200
+    del x
+    np.save(tmp_path / "y_train.npy", np.arange(count) % 2)
+    np.save(tmp_path / "x_test.npy", np.zeros((8, 3, 32, 32), np.uint8))
+    np.save(tmp_path / "y_test.npy", np.arange(8) % 2)
+    argv = [sys.executable, "-c", LIMITED, str(tmp_path), str(tmp_path / "run"), str(room)]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, timeout=900, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert found["stream"] == "yes"
+    assert "is streamed" in found["said"][0]
+    assert np.isfinite(found["loss"])
+    assert count * 3072 > 3 * room
+    assert found["peak"] < found["limit"]
