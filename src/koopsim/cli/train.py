@@ -126,8 +126,8 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 
 def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -> int:
+    from koopsim.cli.launching import launch
     from koopsim.engine.drive import Stopped, pick_device
-    from koopsim.engine.launching import launch
     from koopsim.engine.world import device_of_rank, expected, joined_world
     from koopsim.runs import RunDirectory
     from koopsim.tracking import together

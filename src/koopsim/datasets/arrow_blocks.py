@@ -30,7 +30,7 @@ TEST_SHARE = 5  # where no file is for testing, every so-many-th group is
 
 
 @dataclass(frozen=True)
-class Group:
+class RowGroup:
     """A row group of a Parquet file, or a record batch of an Arrow file."""
 
     path: Path
@@ -59,7 +59,7 @@ def _reader(path: Path) -> Any:
 
 
 @functools.lru_cache(maxsize=KEPT)
-def _column(group: Group, name: str) -> Any:
+def _column(group: RowGroup, name: str) -> Any:
     """One column of a group, as Arrow has it."""
     pyarrow, reader = _arrow(), _reader(group.path)
     try:
@@ -70,19 +70,19 @@ def _column(group: Group, name: str) -> Any:
         raise KoopsimError(f"{group.path}, row group {group.number}: {str(error).splitlines()[0]}.") from error
 
 
-def _groups(path: Path) -> list[Group]:
+def _groups(path: Path) -> list[RowGroup]:
     reader = _reader(path)
     if path.suffix.lower() == ".parquet":
         counts = [reader.metadata.row_group(i).num_rows for i in range(reader.metadata.num_row_groups)]
     else:
         counts = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
-    return [Group(path, i, count) for i, count in enumerate(counts) if count]
+    return [RowGroup(path, i, count) for i, count in enumerate(counts) if count]
 
 
 class ArrowSource(Source):
     """The rows of some groups, one group after the other."""
 
-    def __init__(self, groups: list[Group], columns: tuple[str, str], shape: Shape, classes: list[Any]):
+    def __init__(self, groups: list[RowGroup], columns: tuple[str, str], shape: Shape, classes: list[Any]):
         self.groups, self.column, self.shape = groups, columns[0], shape
         self.starts = np.cumsum([0, *(group.rows for group in groups)])
         raw = np.concatenate([np.asarray(_column(g, columns[1]).to_numpy(zero_copy_only=False)) for g in groups])
@@ -127,6 +127,17 @@ def stream_arrow(path: Path, size: tuple[int, int] | None) -> StreamedImages:
     files = sorted(f for f in path.rglob("*") if f.suffix.lower() in endings) if path.is_dir() else [path]
     schema = _reader(files[0]).schema_arrow if files[0].suffix.lower() == ".parquet" else _reader(files[0]).schema
     image, label = (_named(schema, names, path) for names in (IMAGES, LABELS))
+    train, test = _shared_out(files, path)
+    values = sorted({v for g in train for v in np.unique(_column(g, label).to_numpy(zero_copy_only=False)).tolist()})
+    with Image.open(io.BytesIO(_bytes(_column(train[0], image)[0]))) as first:
+        channels = 1 if first.mode in ("1", "L") else 3
+        width, height = size or first.size
+    parts = [ArrowSource(groups, (image, label), (channels, height, width), values) for groups in (train, test)]
+    return StreamedImages(str(path), parts[0], parts[1], _classes(schema, label, values), loads=False)
+
+
+def _shared_out(files: list[Path], path: Path) -> tuple[list[RowGroup], list[RowGroup]]:
+    """(groups for training, groups for testing)."""
     kept = [f for f in files if "test" in f.stem.lower()]
     train = [g for f in files if f not in kept for g in _groups(f)]
     test = [g for f in kept for g in _groups(f)]
@@ -136,12 +147,7 @@ def stream_arrow(path: Path, size: tuple[int, int] | None) -> StreamedImages:
         raise KoopsimError(
             f"{path} has {len(train) + len(test)} row groups, too few to set some aside; name files for testing test*."
         )
-    values = sorted({v for g in train for v in np.unique(_column(g, label).to_numpy(zero_copy_only=False)).tolist()})
-    with Image.open(io.BytesIO(_bytes(_column(train[0], image)[0]))) as first:
-        channels = 1 if first.mode in ("1", "L") else 3
-        width, height = size or first.size
-    parts = [ArrowSource(groups, (image, label), (channels, height, width), values) for groups in (train, test)]
-    return StreamedImages(str(path), parts[0], parts[1], _classes(schema, label, values), loads=False)
+    return train, test
 
 
 def _named(schema: Any, names: tuple[str, ...], path: Path) -> str:

@@ -24,7 +24,7 @@ _MOST = 2**33  # bytes of decoded pictures; more would fill a laptop's memory be
 
 
 @dataclass(frozen=True)
-class Listed:
+class PictureList:
     """The picture files of a folder, what each shows, and the form they are brought to."""
 
     files: list[Path]
@@ -44,7 +44,7 @@ def read_folder(path: Path, size: tuple[int, int] | None = None) -> Images:
     return Images(str(path), (x[:cut], y[:cut]), (x[cut:], y[cut:]), found.classes)
 
 
-def listed_pictures(path: Path, size: tuple[int, int] | None = None) -> Listed:
+def listed_pictures(path: Path, size: tuple[int, int] | None = None) -> PictureList:
     """What is under `path`, by names and headers alone."""
     inside = _folders(path)
     if {"train", "test"} <= inside.keys():
@@ -62,7 +62,7 @@ def listed_pictures(path: Path, size: tuple[int, int] | None = None) -> Listed:
     files = [file for split in (train, test) for name in classes for file in split.get(name, [])]
     labels = [classes.index(name) for split in (train, test) for name in classes for _ in split.get(name, [])]
     shape = _form(files, path, size)
-    return Listed(files, labels, classes, shape, sum(map(len, train.values())) if test else None)
+    return PictureList(files, labels, classes, shape, sum(map(len, train.values())) if test else None)
 
 
 def _folders(path: Path) -> dict[str, Path]:
@@ -97,7 +97,7 @@ def _form(files: list[Path], path: Path, wanted: tuple[int, int] | None) -> tupl
     return channels, size[1], size[0]
 
 
-def _decode_all(found: Listed, path: Path) -> np.ndarray:
+def _decode_all(found: PictureList, path: Path) -> np.ndarray:
     """(n, channels, height, width), all of one size."""
     channels, height, width = found.shape
     needed = len(found.files) * channels * height * width

@@ -32,7 +32,8 @@ class Gradients:
     def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None = None):
         self.members, self.loss, self.shared, self.autocast = members, loss, shared, autocast
         self.diagnostics: dict[str, Tensor] = {}  # sums over the epoch of what a solver says of itself
-        self.world, self.weight = ALONE, 1.0  # of this process's rows in the batch: its losses count so much
+        self.world: World = ALONE
+        self.weight: float | Tensor = 1.0  # of this process's rows in the batch: its losses count so much
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
@@ -50,13 +51,13 @@ class Gradients:
             total.zero_()
 
     @property
-    def scale(self) -> float:
+    def scale(self) -> float | Tensor:
         """What a loss is multiplied by before its gradient is taken."""
-        return self.members.rule.scale * self.weight
+        return self.members.rule.scale if self.world.alone else self.members.rule.scale * self.weight
 
     def counted(self, losses: Tensor) -> Tensor:
         """Losses as they are added up over processes."""
-        return losses.detach() if self.weight == 1 else self.weight * losses.detach()
+        return losses.detach() if self.world.alone else self.weight * losses.detach()
 
     def adapt(self, world: World = ALONE) -> None:
         """Between captured steps: a model with a solver chooses how much work its step does, in all processes alike."""
@@ -79,7 +80,7 @@ class Alone(Gradients):
         own = self._own(batch)
         with self.cast():
             loss = self.loss(self.forward, *own)
-        scaled = loss if self.scale == 1 else self.scale * loss
+        scaled = loss if self.world.alone and self.scale == 1 else self.scale * loss
         parts = torch.autograd.grad(scaled, self.learnt, allow_unused=True)
         pairs = zip(parts, self.learnt, strict=True)
         g = joined([self.unused[: p.numel()] if part is None else part for part, p in pairs])
@@ -163,7 +164,7 @@ class Batched(Gradients):
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         losses = self.losses(batch)
-        total = losses.sum() if self.weight == 1 else self.weight * losses.sum()
+        total = losses.sum() if self.world.alone else self.weight * losses.sum()
         parts = torch.autograd.grad(total, list(self.members.parameters.values()))
         with torch.no_grad():
             return self.counted(losses), torch.cat([part.flatten(1) for part in parts], dim=1, out=self.gradient)

@@ -6,7 +6,7 @@ The step takes nothing from the host. Run as it stands it is the readable twin; 
 batch size (and, where a solver is inside, each of its budgets) and replayed, which takes the host out of the loop.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ class Way:
     autocast   cast forward passes to this type;   capture  replay from CUDA graphs, None: where there is CUDA
     compile    let torch.compile fuse small kernels;   alone  a single member by its module's own kernels
     world      the processes that share every batch
+    count      of a batch's targets: what its loss is the mean over, None its rows
     """
 
     autocast: torch.dtype | None = None
@@ -42,6 +43,7 @@ class Way:
     compile: bool = False
     alone: bool = True
     world: World = ALONE
+    count: Callable[[Tensor], Tensor | None] = lambda targets: None
 
 
 class Part:
@@ -57,7 +59,7 @@ class Part:
         way: Way = Way(),  # noqa: B008  (frozen)
     ):
         self.members, self.feed, self.world = Members(models, schedules, feed.epoch_steps, rule), feed, way.world
-        feed.world = way.world
+        feed.world, self.count = way.world, way.count
         self.seeds, self.ages = [0] * len(models), [0] * len(models)
         self.gradients = choose(self.members, loss, feed.shared, way.autocast, way.compile, way.alone)
         self.gradients.world = way.world
@@ -76,10 +78,20 @@ class Part:
 
     def step(self) -> None:
         """One update of every member that goes on. The readable twin of its captured form."""
-        self.gradients.weight = self.feed.weight(self.size)
-        losses, g = self.gradients(self.feed.batch(self.members.positions, self.size))
+        batch = self.feed.batch(self.members.positions, self.size)
+        self.gradients.weight = self._weight(batch)
+        losses, g = self.gradients(batch)
         self.world.add_up(losses, g)
         update(self.members, g, losses)
+
+    def _weight(self, batch: tuple[Tensor, ...]) -> float | Tensor:
+        """What this process's loss counts among all."""
+        own = None if self.world.alone else self.count(batch[-1])
+        if own is None:
+            return self.feed.weight(self.size)
+        total = own.clone()
+        self.world.add_up(total)
+        return own * (self.feed.weight(self.size) > 0) / total
 
     def begin_epoch(self) -> None:
         """Draw what the epoch needs, count from its beginning, and let a solver choose its settings."""

@@ -70,7 +70,7 @@ class Stacked(Slots):
         feed = feed_of(data, run.recipe, models)
         schedules = [schedule_of(run.recipe, feed.epoch_steps, self.epochs) for run in runs]
         table = torch.stack(schedules).repeat_interleave(len(self.which), dim=0)
-        way = replace(self.way, autocast=task.autocast(run), alone=task.by_itself)
+        way = replace(self.way, autocast=task.autocast(run), alone=task.by_itself, count=task.counted)
         decays = any(run.recipe.weight_decay > 0 for run in runs)  # how much is in each schedule
         rule = replace(Rule.of(run.recipe, task.loss_scale(run)), decay=decays)
         part = Part(models, task.member_loss(run), feed, table, rule, way)

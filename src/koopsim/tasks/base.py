@@ -144,6 +144,10 @@ class Task(ABC):
         smoothing = run.recipe.label_smoothing
         return lambda model, x, y: self.loss(model(x), y, smoothing=smoothing)
 
+    def counted(self, targets: Tensor) -> Tensor | None:
+        """How many things the loss of a batch is the mean over, where that is not its rows: unequal sequences."""
+        return None
+
     def autocast(self, run: Run) -> torch.dtype | None:
         """The type that forward passes are cast to."""
         return torch.bfloat16 if run.precision == "bf16" else None

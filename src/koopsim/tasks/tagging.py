@@ -41,6 +41,9 @@ class Tagging(Task):
             return cross_entropy(flat, labels, smoothing)
         return F.cross_entropy(flat, labels, ignore_index=-1, label_smoothing=smoothing)
 
+    def counted(self, targets: Tensor) -> Tensor | None:
+        return self.weight(targets) if self.masked else None
+
     def weight(self, targets: Tensor) -> Tensor:
         """What the figures of a batch count: its steps that have a label."""
         return (targets >= 0).sum()
