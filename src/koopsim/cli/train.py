@@ -57,6 +57,10 @@ class TrainOptions:
     """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
     devices: int = 1
     """Train in so many processes, a GPU each or CPUs, each on its share of a batch; the figures stay those of one."""
+    backend: Literal["local", "ray"] = "local"
+    """Here, or on a Ray cluster: --devices workers that are replaced when they die (extra: tune)."""
+    address: str | None = None
+    """Of a running Ray cluster; without it one of this machine is started."""
     eager: bool = False
     """Do not capture the step in a CUDA graph."""
     tensorboard: bool = False
@@ -136,6 +140,11 @@ def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -
     out = options.resume or options.out or Path("runs") / name
     if run is None:
         name, run = RunDirectory(out).read_config()
+    if options.backend == "ray":
+        from koopsim.ray_training import RayCluster, train_on_ray
+
+        cluster = RayCluster(options.devices, options.address, options.device != "cpu" and pick_device().type == "cuda")
+        return _show(train_on_ray(run, out, name, cluster, options.resume is not None), out, options.json)
     if options.devices != 1 and expected() == 1:
         return launch(["train", *argv], options.devices)
     try:

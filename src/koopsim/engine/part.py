@@ -86,7 +86,7 @@ class Part:
 
     def _weight(self, batch: tuple[Tensor, ...]) -> float | Tensor:
         """What this process's loss counts among all."""
-        own = None if self.world.alone else self.count(batch[-1])
+        own = None if self.world.alone else self.count(batch[-1][0])
         if own is None:
             return self.feed.weight(self.size)
         total = own.clone()

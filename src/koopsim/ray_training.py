@@ -1,0 +1,109 @@
+"""`koopsim train --backend ray`: the same run on a cluster, by Ray Train's TorchTrainer (extra `tune`).
+
+    TorchTrainer starts N workers, joins them and watches them     each of them trains its share, as under torchrun
+
+The run directory lies on a path that all machines share. A worker or a machine that dies is replaced, and the run goes
+on from its last checkpoint: to the figures of one that was not disturbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from koopsim.config import Run, from_dict, to_dict
+from koopsim.errors import KoopsimError
+from koopsim.registry import load_plugin, named_plugins
+from koopsim.runs import RunDirectory
+
+RETRIES = 5  # of the whole group of workers, when one of them died
+OBJECT_STORE = 128 * 2**20  # bytes; workers exchange nothing through it
+
+
+@dataclass(frozen=True)
+class RayCluster:
+    """Where the workers run: so many, on the cluster at an address or one of this machine's own."""
+
+    workers: int = 1
+    address: str | None = None
+    gpus: bool = False
+
+
+def train_on_ray(run: Run, out: Path, name: str, cluster: RayCluster, resume: bool = False) -> dict[str, Any]:
+    """Train `run` in `out` by the cluster's workers; its result."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray  # pyright: ignore[reportMissingImports]  (an extra)
+        from ray.train import FailureConfig, RunConfig, ScalingConfig  # pyright: ignore[reportMissingImports]
+        from ray.train.torch import TorchTrainer  # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise KoopsimError("The ray backend needs Ray Train: pip install 'koopsim[tune]'.") from error
+    if "://" in str(out):
+        raise KoopsimError(f"{out} is a URL; a run directory has to be a path that all machines of the cluster share.")
+    out = out.resolve()
+    if not resume:
+        RunDirectory.refuse_taken(out, False)
+    told = {"run": to_dict(run), "out": str(out), "name": name, "resume": resume, "plugins": named_plugins()}
+    storage = out.parent / f".{out.name}.ray"
+    with contextlib.redirect_stdout(io.StringIO()):  # Ray talks there; ours is for results
+        try:
+            _start(ray, cluster)
+            trainer = TorchTrainer(
+                _work,
+                train_loop_config=told,
+                scaling_config=ScalingConfig(num_workers=cluster.workers, use_gpu=cluster.gpus),
+                run_config=RunConfig(name="train", storage_path=str(storage), failure_config=FailureConfig(RETRIES)),
+            )
+            trainer.fit()
+        except Exception as error:
+            raise KoopsimError(_why(error, out)) from error
+        finally:
+            ray.shutdown()
+            shutil.rmtree(storage, ignore_errors=True)
+    return RunDirectory(out).read_result()
+
+
+def _start(ray: Any, cluster: RayCluster) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet["runtime_env"] = {"env_vars": {"OMP_NUM_THREADS": "1"}}
+    if cluster.address:
+        ray.init(cluster.address, **quiet)
+    else:
+        ray.init("local", include_dashboard=False, object_store_memory=OBJECT_STORE, **quiet)
+
+
+def _why(error: Exception, out: Path) -> str:
+    """The last line of a worker's error, which Ray wraps in many."""
+    lines = [line.strip() for line in str(error).splitlines() if "KoopsimError:" in line]
+    if lines:
+        return lines[-1].split("KoopsimError:")[-1].strip()
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return f"Ray could not finish the run in {out}: {first[:300]}. What was saved is whole; go on with --resume."
+
+
+def _work(told: dict[str, Any]) -> None:
+    """What each worker does; the first time it begins the run, later it goes on with it."""
+    import torch
+
+    from koopsim.engine.drive import pick_device
+    from koopsim.engine.world import device_of_rank, joined_world
+    from koopsim.training import Session, resume_run, start_run
+
+    torch.set_num_threads(1)
+    for module, folder in told["plugins"].items():
+        load_plugin(module, folder)
+    run, out = from_dict(Run, told["run"]), Path(told["out"])
+    device = pick_device(device_of_rank("auto" if torch.cuda.is_available() else "cpu"))
+    with joined_world(device) as world:
+        begun = world.told((out / "config.json").exists())
+        session = Session(device, world=world)
+        if told["resume"] or begun:
+            resume_run(out, session)
+        else:
+            start_run(run, out, told["name"], session)
