@@ -12,6 +12,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ def train_on_ray(run: Run, out: Path, name: str, cluster: RayCluster, resume: bo
         from ray.train.torch import TorchTrainer  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise KoopsimError("The ray backend needs Ray Train: pip install 'koopsim[tune]'.") from error
-    if "://" in str(out):
+    if re.match(r"[a-z0-9]{2,}:/", str(out)):  # a Path has lost one of its slashes
         raise KoopsimError(f"{out} is a URL; a run directory has to be a path that all machines of the cluster share.")
     out = out.resolve()
     if not resume:
