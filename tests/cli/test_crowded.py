@@ -24,6 +24,8 @@ VERBS = {
     "spectrum": ["spectrum", "a.npy", "--out", "o"],
     "report": ["report", "run", "--out", "o"],
     "eval": ["eval", "run", "--device", "cpu"],
+    "forecast": ["forecast", "t.csv", "--steps", "5", "--out", "o"],
+    "export": ["export", "run", "--format", "pt2", "--no-check", "--out", "m.pt2"],
     "render": ["render", "fits/p", "--out", "r.png", "--device", "cpu"],
 }
 
@@ -41,6 +43,7 @@ def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("crowded")
     Image.fromarray(np.arange(192, dtype=np.uint8).reshape(8, 8, 3)).save(folder / "p.png")
     np.save(folder / "a.npy", 0.5 * np.eye(3))
+    np.savetxt(folder / "t.csv", np.cos(0.3 * np.arange(60))[:, None])
     assert koopsim([*RUN, "--out", "run"], folder).returncode == 0
     assert koopsim(["fit", "p.png", *FIT, "--out", "fits"], folder).returncode == 0
     return folder
@@ -78,7 +81,7 @@ def test_a_reader_that_goes_away_makes_no_noise(verb, here):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["train", "tune", "fit", "report"])
+@pytest.mark.parametrize("verb", ["train", "tune", "fit", "report", "spectrum", "forecast"])
 def test_a_folder_that_is_not_utf8_is_refused_before_the_work(verb, here):
     argv = [os.fsencode(a) for a in VERBS[verb]]
     argv[argv.index(b"o")] = b"\xff\xfe"
