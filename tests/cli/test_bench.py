@@ -39,7 +39,11 @@ def test_tables_files_and_the_limit(capsys, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(["trian"], "Did you mean 'train'"), (["--device", "cuda:77"], "cannot be used here")],
+    [
+        (["trian"], "Did you mean 'train'"),
+        (["--device", "cuda:77"], "cannot be used here"),
+        (["--device", "mps"], "which know float64"),
+    ],
 )
 def test_bad_input_is_one_line(arguments, says, capsys):
     assert main(["bench", *arguments]) == 2

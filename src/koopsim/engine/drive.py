@@ -20,7 +20,7 @@ from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError
 
 CHUNK_SECONDS = 0.25  # how often the host looks up
-DEVICES = ("cpu", "cuda", "mps", "xpu")  # those that hold numbers
+DEVICES = ("cpu", "cuda", "xpu")  # those that hold numbers, float64 among them: losses are judged in it
 SAVE_SECONDS = 30.0  # between checkpoints inside an epoch
 SAVE_SHARE = 0.05  # of the time, that checkpoints at the end of epochs may take
 
@@ -146,8 +146,9 @@ def pick_device(name: str | torch.device = "auto") -> torch.device:
     try:
         device = torch.device(name)
         if device.type not in DEVICES:
-            raise RuntimeError(f"expected one of {', '.join(DEVICES)}.")
+            raise RuntimeError(f"expected one of {', '.join(DEVICES)}, which know float64.")
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise KoopsimError(f"The device {name!r} cannot be used here: {str(error).splitlines()[0]}") from error
+        first = str(error).splitlines()[0].split(". ")[0].rstrip(".")  # torch goes on with a list of its backends
+        raise KoopsimError(f"The device {name!r} cannot be used here: {first}.") from error
     return device
