@@ -1,4 +1,4 @@
-"""Writes the tables of the README and of docs/evidence.md from results/: `make readme`. --check: did they drift?"""
+"""Writes the tables of the README, docs/evidence.md and latency.md from results/: `make readme`. --check: any drift?"""
 
 import argparse
 import json
@@ -87,6 +87,23 @@ def speed_table(folder: Path) -> Table | None:
     return Table("Speed", head, rows, words=1) if rows else None
 
 
+def latency_table(file: Path) -> Table | None:
+    """`koopsim bench deploy`: milliseconds of an answer, and how many times `deploy`'s that is."""
+    rows = []
+    for c in read(file).get("comparisons", []):
+        if c["row"] == "deploy":
+            name, work = c["ours"]["name"].removesuffix(", deployed"), c["work"].removeprefix("an answer, ")
+            ours, theirs = (1e3 * c[side]["seconds"] for side in ("ours", "other"))
+            way = c["other"]["name"].removeprefix(f"{name}, ")
+            way = "the model itself" if way == name else way
+            figures = [
+                f"{v:,.0f}" if v >= 100 else f"{v:.2g}" if v < 1 else f"{v:.3g}" for v in (ours, theirs, c["ratio"])
+            ]
+            rows.append([work, name, f"{figures[0]} ms", way, f"{figures[1]} ms", figures[2]])
+    head = ["an answer", "model", "deployed", "beside", "takes", "times"]
+    return Table("Latency", head, rows, words=4) if rows else None
+
+
 def brief(table: Table | None, columns: list[str], rows: Callable[[Row], bool] = lambda row: True) -> Table | None:
     """Some columns of some rows, without the note: what fits a first look."""
     if table is None:
@@ -126,9 +143,14 @@ def tables() -> dict[Path, dict[str, str]]:
         "brief2": classified(two),
         "brief3": brief(three, ["pictures", "model", "PSNR dB", "paper"], lambda row: not row[1].endswith("best")),
     }
+    answers = {
+        "latency-h200": latency_table(ROOT / "results" / "h200" / "bench-deploy.json"),
+        "latency-cpu": latency_table(ROOT / "results" / "bench-deploy-cpu.json"),
+    }
+    places = (ROOT / "docs" / "evidence.md", ROOT / "README.md", ROOT / "docs" / "latency.md")
     return {
         file: {name: table.markdown() if table else "*not measured yet*" for name, table in found.items()}
-        for file, found in ((ROOT / "docs" / "evidence.md", whole), (ROOT / "README.md", first))
+        for file, found in zip(places, (whole, first, answers), strict=True)
     }
 
 
