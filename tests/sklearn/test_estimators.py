@@ -15,12 +15,16 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
+from koopsim.config import Recipe
 from koopsim.engine.threads import few_threads
 from koopsim.implicit.rows import RowDEQ
 from koopsim.nn import SIM
 from koopsim.sklearn import DEQClassifier, DEQRegressor, MonDEQClassifier, SIMClassifier, SIMRegressor
 from koopsim.sklearn.base import RowEstimator
+from koopsim.sklearn.fitted import Learnt, learn, untrained_model
 from koopsim.spectral import EDMD
+from koopsim.tasks.base import Samples
+from koopsim.tasks.row_losses import squares
 
 X, Y = load_iris(return_X_y=True)
 XR, YR = make_friedman1(200, random_state=0)
@@ -184,6 +188,19 @@ def test_partial_fit_goes_on():
         SIMClassifier().partial_fit(X, Y)
 
 
+def test_three_calls_are_three_epochs():
+    """Adam's moments and its age go on, to the bit."""
+    found = SIMRegressor(**SMALL | {"batch_size": 64})
+    for _ in range(3):
+        found.partial_fit(XR, YR)
+    start = untrained_model(found._model_config, int(found._seeds[0]), torch.device("cpu"))
+    samples = Samples(found._inputs(XR, torch.device("cpu")), torch.as_tensor(found._targets(YR, None, False)[0]))
+    recipe = Recipe(64, 3, found.learning_rate, weight_decay=found.weight_decay)
+    whole = learn(Learnt(start), samples, squares, recipe, int(found._seeds[1])).model
+    for a, b in zip(whole.parameters(), found.model_.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_some_rows_are_held_out_of_enough():
     many, few = (SIMClassifier(random_state=0, epochs=2).fit(X[:: 150 // n], Y[:: 150 // n]) for n in (150, 50))
     assert hasattr(many, "validation_curve_")
@@ -241,6 +258,9 @@ def test_workers_do_not_oversubscribe():
         assert seen == [1] * 4
         work()
         assert seen[-1] == 4
+        with few_threads(0):  # little work
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 4
     finally:
         torch.set_num_threads(before)
     assert threading.active_count() < 50
