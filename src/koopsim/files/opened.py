@@ -23,7 +23,7 @@ def read_bytes(path: Path | str, most: int, what: str = "file") -> bytes:
     with os.fdopen(handle, "rb") as file:
         if size > most:
             raise KoopsimError(f"{path} has {size:,} bytes; a {what} has {most:,} at most.")
-        return file.read(most)
+        return file.read(min(most, size + MEBI))  # Python sets as much aside as is asked for; it may still grow
 
 
 def plain_size(status: os.stat_result, path: Path | str) -> int:
