@@ -14,6 +14,7 @@ search   100 trials of the engine, one stack, each of all its epochs; Randomized
 from __future__ import annotations
 
 import argparse
+import os
 import json
 import statistics
 import tempfile
@@ -123,7 +124,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     y = (y - y.mean()) / y.std()
     epochs, device = options.epochs, options.device
     plain = {"max_iter": epochs, "n_iter_no_change": epochs, "tol": 0.0, "random_state": 0}
-    threads = [1, None] if device == "cpu" else [None]
+    threads = [1] if os.environ.get("OMP_NUM_THREADS") == "1" else [None]  # torch reads it once, when it is loaded
     for count in threads:
         told = {"rows": options.rows, "epochs": epochs, "threads": count or "all"}
         with threadpool_limits(count):

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-MUCH = 2**24  # products of a step from which a second thread pays
+MUCH = 2**26  # products of a step from which a second thread pays
 
 
 class _Threads:
