@@ -14,8 +14,8 @@ search   100 trials of the engine, one stack, each of all its epochs; Randomized
 from __future__ import annotations
 
 import argparse
-import os
 import json
+import os
 import statistics
 import tempfile
 import time
