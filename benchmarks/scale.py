@@ -88,7 +88,8 @@ def streamed(count: int, batch: int, epochs: int, device: torch.device, workers:
         rate = disk_rate(place / "x_train.npy")
         config = ClassificationConfig(str(place), stream="yes", workers=workers)
         disk = build_task(config, device)
-        os.posix_fadvise((place / "x_train.npy").open("rb").fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        with (place / "x_train.npy").open("rb") as opened:  # what the system has of it in memory is forgotten
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         found["disk"] = epochs_of(disk, batch, device, 2)  # the first epoch is the cold one
         found["disk_bytes_a_second"] = rate
         assert isinstance(disk, StreamedClassification)
