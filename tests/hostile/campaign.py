@@ -211,6 +211,9 @@ def campaign(
     """All of it; what happened, as JSON values."""
     began = time.monotonic()
     warm_up()
+    from koopsim.runs import environment
+
+    os.environ.setdefault("KOOPSIM_COMMIT", environment()["commit"] or "unknown")  # though someone commits meanwhile
     with tempfile.TemporaryDirectory(prefix="koopsim-hostile-") as folder:
         base = Path(folder)
         truth = build(base / "base", base / "log")
