@@ -82,7 +82,7 @@ class PictureSearches:
         """The result over all pictures, from their searches and the networks trained again; written, and given."""
         search, names = self.read()
         inner = {name: SearchDirectory(folders.inside(self.path, name, "A picture")) for name in names}
-        searches = {name: directory.read_result() for name, directory in inner.items()}
+        searches = {name: _whole_result(directory, search.space.metric) for name, directory in inner.items()}
         result: dict[str, Any] = {
             "name": search.name,
             "run": to_dict(search.base),
@@ -103,6 +103,16 @@ class PictureSearches:
             }
         write_json(self.result_file, result)
         return result
+
+
+def _whole_result(directory: SearchDirectory, metric: str) -> dict[str, Any]:
+    """A picture's result with what the others are put together with."""
+    found = directory.read_result()
+    best: Any = found.get("best") if isinstance(found, dict) else None
+    good = isinstance(best, dict) and isinstance(best.get("values"), dict) and isinstance(best.get(metric), int | float)
+    if not good or not isinstance(found.get("seconds"), int | float):
+        raise KoopsimError(f"{directory.result_file} is not a whole result of a search; delete it to search again.")
+    return found
 
 
 def _check_names(names: list[Any], where: str) -> None:
