@@ -102,7 +102,7 @@ def test_the_same_definition_again_takes_its_own_place_and_another_is_refused():
 
 
 def test_a_configuration_of_a_name_that_is_taken_is_refused():
-    with pytest.raises(KoopsimError, match=r"test_registry defines SIMConfig, which koopsim\.config does too"):
+    with pytest.raises(KoopsimError, match=r"test_registry defines SIMConfig, which koopsim\.config\.models does too"):
 
         @dataclass(frozen=True)
         class SIMConfig(ModelConfig):

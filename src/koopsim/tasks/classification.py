@@ -169,7 +169,7 @@ class ClassificationKind(TaskKind):
     def on_own_data(
         self, run: Run, name: str, data: str, size: tuple[int, int] | None = None
     ) -> tuple[str, Run]:
-        """A share is held out, so that progress shows what is right among pictures that are not learnt."""
+        """Of one's own pictures a share is held out, so that progress shows what is right among those not learnt."""
         images = streamable(data, size) or in_memory(datasets.load_images(data, size=size))
         model = model_kind(run.model).for_images(run.model, images.train.shape, len(images.classes))
         task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data, size=size)
@@ -177,7 +177,8 @@ class ClassificationKind(TaskKind):
         recipe = replace(run.recipe, batch_size=batch)
         here = Path(data).resolve().name.removesuffix(".npz")  # not the whole path: nothing is written beside the data
         own = folders.plain_name(here, "The data")
-        run = replace(run, model=model, task=task, recipe=recipe, train_on="train")
+        learnt = run.train_on if data in DATASETS else "train"
+        run = replace(run, model=model, task=task, recipe=recipe, train_on=learnt)
         return f"{own}/{name.split('/')[1]}", run
 
     def data_sets(self, config: ClassificationConfig) -> set[str]:
