@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from koopsim.config import ModelConfig, Run, SolverConfig
 from koopsim.errors import KoopsimError
-from koopsim.implicit.base import SolverModel
+from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ
 from koopsim.implicit.info import DEQInfo
 from koopsim.implicit.models import SolverKind, deq_maker
@@ -50,7 +50,7 @@ class SequenceDEQConfig(ModelConfig):
             )
 
 
-class SequenceDEQ(SolverModel):
+class SequenceDEQ(EquilibriumModel):
     """(B, T, C), of one channel (B, T), or bytes (B, T) -> (B, T, outputs)."""
 
     def __init__(self, config: SequenceDEQConfig, deq: Callable[[UniversalTransformerCell], DEQ] = DEQ):
@@ -75,21 +75,8 @@ class SequenceDEQ(SolverModel):
             embedded = self.embedding(x.to(self.readout.weight.dtype))
         return self.deq(self.injection(embedded).to(self.readout.weight.dtype), z0=z0)
 
-    def forward(self, x: Tensor) -> Tensor:
-        z, self.last_info = self.solve(x)
+    def read(self, z: Tensor) -> Tensor:
         return F.linear(z, self.readout.weight, self.readout.bias)
-
-    @property
-    def limits(self) -> tuple[int, int]:
-        return self.deq.limits
-
-    @property
-    def captured_steps(self) -> tuple[int, int]:
-        return self.deq.captured_steps
-
-    @captured_steps.setter
-    def captured_steps(self, steps: tuple[int, int]) -> None:
-        self.deq.captured_steps = steps
 
 
 @register

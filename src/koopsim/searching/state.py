@@ -38,7 +38,8 @@ def read_state(directory: SearchDirectory) -> tuple[dict[str, Any], list[Trial],
         tensors, header = read_tensors(path, "search state", finite=False)  # a trial that diverged holds NaN
         position = header["search"]
         trials = [Trial(**(t | {"run": from_dict(Run, t["run"])})) for t in position.pop("trials")]
-        _require_sense(position, trials)
+        _require_sense(position, range(len(trials)))
+        _require_trials(trials)
     except FileNotFoundError:
         return None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -46,31 +47,34 @@ def read_state(directory: SearchDirectory) -> tuple[dict[str, Any], list[Trial],
     return position, trials, split_parts(tensors)[0]
 
 
-def _require_sense(position: dict[str, Any], trials: Sequence[Trial]) -> None:
-    """Kinds and ranges of all that the search goes on from; ValueError names the field."""
+def _require(good: bool, field: str) -> None:
+    if not good:
+        raise ValueError(f"no good {field!r}")
 
-    def require(good: bool, field: str) -> None:
-        if not good:
-            raise ValueError(f"no good {field!r}")
 
-    known = range(len(trials))
+def _require_sense(position: dict[str, Any], known: range) -> None:
+    """Kinds and ranges of where the search stands, by the trials that are known; ValueError names the field."""
     for field in ("turn", "position"):
-        require(_whole(position[field]), field)
-    require(_real(position["seconds"]), "seconds")
-    require(isinstance(position["asha"], list), "asha")
+        _require(_whole(position[field]), field)
+    _require(_real(position["seconds"]), "seconds")
+    _require(isinstance(position["asha"], list), "asha")
     for rung in position["asha"]:
         good = all(i.isdecimal() and int(i) in known and _real(v, least=None) for i, v in rung.items())
-        require(good, "asha")
-    require(isinstance(position["groups"], list), "groups")
+        _require(good, "asha")
+    _require(isinstance(position["groups"], list), "groups")
     for group in position["groups"]:
-        require(all(_whole(i) and i in known for i in group["waiting"]), "waiting")
-        require(all(i is None or (_whole(i) and i in known) for i in group["slots"]), "slots")
-        require(all(_whole(age) for age in group["ages"]), "ages")
-        require(len(group["ages"]) in (0, len(group["slots"])), "ages")
+        _require(all(_whole(i) and i in known for i in group["waiting"]), "waiting")
+        _require(all(i is None or (_whole(i) and i in known) for i in group["slots"]), "slots")
+        _require(all(_whole(age) for age in group["ages"]), "ages")
+        _require(len(group["ages"]) in (0, len(group["slots"])), "ages")
+
+
+def _require_trials(trials: Sequence[Trial]) -> None:
+    """The same of the trials."""
     for place, trial in enumerate(trials):
-        require(trial.index == place and isinstance(trial.values, dict), "index")
-        require(trial.status in STATUSES and isinstance(trial.reason, str), "status")
-        require(all(_whole(line["t"], 1) and _real(line["seconds"]) for line in trial.curve), "curve")
+        _require(trial.index == place and isinstance(trial.values, dict), "index")
+        _require(trial.status in STATUSES and isinstance(trial.reason, str), "status")
+        _require(all(_whole(line["t"], 1) and _real(line["seconds"]) for line in trial.curve), "curve")
 
 
 def _whole(value: Any, least: int = 0) -> bool:
