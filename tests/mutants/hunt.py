@@ -102,6 +102,9 @@ def draw(seed: int, count: int) -> list[tuple[Path, int]]:
     return random.Random(seed).sample(known, min(count, len(known)))
 
 
+FAILING: list[str] = []  # tests that fail on unchanged code, here: they notice nothing
+
+
 def judged(job: tuple[int, Path, int]) -> dict[str, Any]:
     """What became of one mutant."""
     number, file, place = job
@@ -114,7 +117,7 @@ def judged(job: tuple[int, Path, int]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="koopsim-mutant-") as scratch:
         pid = os.fork()
         if not pid:
-            _test(file, source, Path(scratch))
+            _test(file, source, Path(scratch), first=place >= 0)
         status = _wait(pid)
         by = (Path(scratch) / "by").read_text() if (Path(scratch) / "by").exists() else ""
     fate = {0: "survived", -9: "too long"}.get(status, "noticed")
@@ -123,13 +126,13 @@ def judged(job: tuple[int, Path, int]) -> dict[str, Any]:
         "where": where,
         "change": words,
         "fate": fate,
-        "by": by if fate == "noticed" else "",
+        "by": by.strip() if fate == "noticed" else "",
         "seconds": round(time.monotonic() - began, 1),
     }
 
 
-def _test(file: Path, source: str, scratch: Path) -> None:
-    """The child: never returns."""
+def _test(file: Path, source: str, scratch: Path, first: bool) -> None:
+    """The child: never returns. It ends with the first failure, or lists them all."""
     status = 3
     try:
         os.setsid()
@@ -141,17 +144,18 @@ def _test(file: Path, source: str, scratch: Path) -> None:
         sys.meta_path.insert(0, Changed(name, file, source))
         import pytest
 
-        class First:
-            """Writes down which test fails."""
+        class Failed:
+            """Writes down which tests fail."""
 
             def pytest_runtest_logreport(self, report: Any) -> None:
                 if report.failed:
-                    (scratch / "by").write_text(report.nodeid)
+                    with (scratch / "by").open("a") as kept:
+                        print(report.nodeid, file=kept)
 
         status = int(pytest.main([
-            "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider", "--no-header", f"--basetemp={scratch / 't'}",
-            *tests_of(file),
-        ], plugins=[First()]))  # fmt: skip
+            "-q", *(["-x"] if first else []), "-m", "not slow", "-p", "no:cacheprovider", "--no-header",
+            f"--basetemp={scratch / 't'}", *(f"--deselect={test}" for test in FAILING), *tests_of(file),
+        ], plugins=[Failed()]))  # fmt: skip
     finally:
         os._exit(status)
 
@@ -184,14 +188,16 @@ def main() -> int:
     import torch
 
     torch.set_num_threads(1)
-    began, found, broken = time.monotonic(), [], set()
+    began, found = time.monotonic(), []
+    context = multiprocessing.get_context("fork")
+    if not given.skip_controls:
+        with context.Pool(given.workers) as pool:
+            controls = [(-1, next(f for f in files() if room in f.parts), -1) for room in known_rooms()]
+            failing = {test for one in pool.map(judged, controls, 1) for test in one["by"].split("\n") if test}
+        FAILING.extend(sorted(failing))
+    print("tests that fail on unchanged code, left out:", *(FAILING or ["none"]), sep="\n  ", file=sys.stderr)
     jobs = [(n, *place) for n, place in enumerate(draw(given.seed, given.mutants))]
-    with multiprocessing.get_context("fork").Pool(given.workers) as pool:
-        rooms = [] if given.skip_controls else known_rooms()
-        controls = pool.map(judged, [(-1, next(f for f in files() if room in f.parts), -1) for room in rooms], 1)
-        broken = {one["where"].split("/")[2] for one in controls if one["fate"] != "survived"}
-        print(f"rooms whose tests fail on unchanged code, left out: {sorted(broken) or 'none'}", file=sys.stderr)
-        jobs = [job for job in jobs if job[1].relative_to(SOURCE).parts[0] not in broken]
+    with context.Pool(given.workers) as pool:
         for one in pool.imap_unordered(judged, jobs):
             found.append(one)
             print(json.dumps(one), file=sys.stderr, flush=True)
@@ -205,7 +211,7 @@ def main() -> int:
         from koopsim.runs import environment, write_json
 
         kept = {"seed": given.seed, "drawn": len(jobs), "judged": len(found), **counts, "share": share}
-        kept |= {"left_out": sorted(broken), "rooms": known_rooms()}
+        kept |= {"tests_left_out": FAILING, "rooms": known_rooms()}
         seconds = {"seconds": time.monotonic() - began, "workers": given.workers}
         survivors = sorted((one for one in found if one["fate"] == "survived"), key=lambda one: one["where"])
         write_json(given.out, kept | seconds | {"survivors": survivors, "environment": environment()})
