@@ -86,7 +86,7 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
     for row in work(delayed(one)(*job) for job in asked):
         rows.append(cast(dict[str, Any], row))
         found = told_of(rows)
-        write_json(options.out, found | {"environment": environment()})
+        save(options, found)
     return found
 
 
@@ -119,7 +119,17 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     X, y = datasets.load_breast_cancer(return_X_y=True)
     SIMClassifier(epochs=1).fit(X, y)  # what a process does once is not the fit's
-    rows = [{"what": "SIMClassifier(), breast cancer", **timed(lambda: SIMClassifier(random_state=0).fit(X, y))}]
+    rows: list[dict[str, Any]] = []
+
+    def add(**row: Any) -> None:
+        rows.append(row)
+        print(row, flush=True)
+        save(options, {"rows": rows})
+
+    add(what="SIMClassifier(), breast cancer, cpu", **timed(lambda: SIMClassifier(random_state=0).fit(X, y)))
+    if options.device != "cpu":
+        small = SIMClassifier(random_state=0, device=options.device)
+        add(what=f"SIMClassifier(), breast cancer, {options.device}", **timed(lambda: small.fit(X, y)))
     X, y = datasets.make_friedman1(options.rows, n_features=20, noise=1.0, random_state=0)
     y = (y - y.mean()) / y.std()
     epochs, device = options.epochs, options.device
@@ -131,10 +141,10 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
             for batch in ("auto", 200):
                 sim = SIMRegressor(epochs=epochs, batch_size=batch, early_stopping=False, device=device, random_state=0)
                 took = timed(lambda each=sim: each.fit(X, y), 3)
-                rows.append({"what": f"SIMRegressor, {device}", "batch": batch, **told, **took, "r2": sim.score(X, y)})
+                add(what=f"SIMRegressor, {device}", batch=batch, **told, **took, r2=sim.score(X, y))
             mlp = MLPRegressor(**plain)
             took = timed(lambda each=mlp: each.fit(X, y), 3 if epochs <= 20 else 1)
-            rows.append({"what": "MLPRegressor, cpu", "batch": 200, **told, **took, "r2": mlp.score(X, y)})
+            add(what="MLPRegressor, cpu", batch=200, **told, **took, r2=mlp.score(X, y))
     return {"rows": rows}
 
 
@@ -161,6 +171,13 @@ def search(options: argparse.Namespace) -> dict[str, Any]:
         began = time.perf_counter()
         result = searched(run, Path(folder) / "search", space=whole, device=options.device, progress=False)
         ours = time.perf_counter() - began
+    best = {key: value for key, value in result.items() if key in ("best", "trials", "seconds")}
+    told = {
+        "rows": options.rows, "epochs": epochs, "batch": options.batch, "trials": options.trials,
+        "device": options.device, "stack_seconds": ours, "found": str(best)[:500],
+    }  # fmt: skip
+    print(told, flush=True)
+    save(options, told)  # ours is not lost where theirs takes too long
     mlp = MLPRegressor(max_iter=epochs, n_iter_no_change=epochs, tol=0.0, batch_size=options.batch, random_state=0)
     theirs = {"alpha": loguniform(1e-5, 1), "learning_rate_init": loguniform(3e-4, 2e-2)}
     once = ShuffleSplit(1, test_size=0.1, random_state=0)
@@ -169,14 +186,19 @@ def search(options: argparse.Namespace) -> dict[str, Any]:
     with threadpool_limits(1):
         RandomizedSearchCV(mlp, theirs, n_iter=options.theirs, cv=once, refit=False, random_state=0).fit(X, scaled)
     each = (time.perf_counter() - began) / options.theirs
-    best = {key: value for key, value in result.items() if key in ("best", "trials", "seconds")}
-    return {
-        "rows": options.rows, "epochs": epochs, "batch": options.batch, "trials": options.trials,
-        "device": options.device, "stack_seconds": ours, "their_seconds_a_trial": each,
-        "their_trials_measured": options.theirs, "their_seconds": each * options.trials,
-        "times_faster": each * options.trials / ours,
-        "found": str(best)[:500],
+    return told | {
+        "their_seconds_a_trial": each, "their_trials_measured": options.theirs,
+        "their_seconds": each * options.trials, "times_faster": each * options.trials / ours,
     }  # fmt: skip
+
+
+def save(options: argparse.Namespace, found: dict[str, Any]) -> None:
+    """What is known so far, as one file: a study that is stopped keeps its rows."""
+    asked = {key: str(value) for key, value in vars(options).items() if key != "began"}
+    wall = time.perf_counter() - options.began
+    write_json(
+        options.out, {"what": __doc__, "asked": asked, **found, "wall_seconds": wall, "environment": environment()}
+    )
 
 
 def main() -> None:
@@ -193,14 +215,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     options.trials = options.trials or {"study": 30, "search": 100}.get(options.what, 0)
-    began = time.perf_counter()
+    options.began = time.perf_counter()
     found = {"study": study, "speed": speed, "search": search}[options.what](options)
-    asked = {key: str(value) for key, value in vars(options).items()}
-    write_json(options.out, {"what": __doc__, "asked": asked, **found, "wall_seconds": time.perf_counter() - began,
-                             "environment": environment()})  # fmt: skip
+    save(options, found)
     print({key: value for key, value in found.items() if key not in ("rows", "summary")})
-    for row in found["rows"] if options.what == "speed" else []:
-        print(row)
 
 
 if __name__ == "__main__":
