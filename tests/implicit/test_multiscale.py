@@ -70,6 +70,26 @@ def test_fresh_from_its_initialisation_it_converges():
     assert model.limits == (12, 20) == model.captured_steps
 
 
+def test_under_autocast_a_step_is_in_its_precision_and_the_state_is_not():
+    torch.manual_seed(1)
+    model, x, seen = small(lambda cell: DEQ(cell, max_steps=40, tol=1e-2)), torch.randn(3, 1, 8, 8), []
+    for block in model.deq.cell.blocks:
+        block.register_forward_hook(lambda block, given, out: seen.append(({t.dtype for t in given}, out.dtype)))
+    exact, _ = model.solve(x)
+    assert all(kinds == {torch.float32} and out == torch.float32 for kinds, out in seen)
+    seen.clear()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z, info = model.solve(x)
+    assert all(kinds == {torch.bfloat16} and out == torch.bfloat16 for kinds, out in seen)
+    assert info.converged.all()
+    for part, right in zip(z, exact, strict=True):
+        assert part.dtype == torch.float32
+        assert (part - right).norm() < 0.05 * right.norm()
+    z[0].sum().backward()
+    assert all(p.grad is None or p.grad.dtype == torch.float32 for p in model.parameters())
+    assert model.inject[1].weight.grad.abs().max() > 0  # through what was rounded
+
+
 def test_it_learns_digits():
     x, y = (torch.tensor(part) for part in load_digits(return_X_y=True))
     x = x.float().view(-1, 1, 8, 8)[:480] / 8 - 1

@@ -46,8 +46,17 @@ SMALL = 0.2  # the size a state has at first: beside it, what is injected decide
 States = tuple[Tensor, ...]
 
 
-def _norm(channels: int, size: float = 1.0) -> nn.GroupNorm:
-    norm = nn.GroupNorm(GROUPS, channels)
+class _Norm(nn.GroupNorm):
+    """In the precision it is given even under autocast, which would write twice the bytes; it adds in float32."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        with torch.autocast(input.device.type, enabled=False):
+            weight, bias = self.weight.to(input.dtype), self.bias.to(input.dtype)
+            return F.group_norm(input, self.num_groups, weight, bias, self.eps)
+
+
+def _norm(channels: int, size: float = 1.0, kind: type[nn.GroupNorm] = _Norm) -> nn.GroupNorm:
+    norm = kind(GROUPS, channels)
     nn.init.constant_(norm.weight, size)
     return norm
 
@@ -84,14 +93,21 @@ class MultiscaleCell(nn.Module):
         self.down = nn.ModuleDict({f"{r}-{s}": _downward(widths, r, s) for s in scales for r in range(s)})
         self.up = nn.ModuleDict({f"{r}-{s}": _conv(widths[r], widths[s], 1) for s in scales for r in scales if r > s})
         self.mixed = nn.ModuleList(
-            nn.Sequential(nn.ReLU(), nn.Conv2d(c, c, 1, bias=False), _norm(c, SMALL)) for c in widths
+            nn.Sequential(nn.ReLU(), nn.Conv2d(c, c, 1, bias=False), _norm(c, SMALL, nn.GroupNorm)) for c in widths
         )
 
     def initial(self, *u: Tensor) -> States:
         return tuple(torch.zeros_like(part) for part in u)
 
+    def prepare(self, *u: Tensor) -> Callable[[States], States]:
+        """Under autocast u is rounded once, not in every step."""
+        rounded = tuple(part.to(_inner(part)) for part in u)
+        return lambda z: self(z, *rounded)
+
     def forward(self, z: States, *u: Tensor) -> States:
-        h = [block(*parts) for block, *parts in zip(self.blocks, z, u, strict=True)]
+        """Inside a step under autocast everything is in its precision; a state, which solvers compare, never is."""
+        parts = zip(self.blocks, z, u, strict=True)
+        h = [block(z.to(_inner(z)), u.to(_inner(u))) for block, z, u in parts]
         return tuple(self.mixed[s](self._heard(h, s)) for s in range(len(h)))
 
     def _heard(self, h: list[Tensor], s: int) -> Tensor:
@@ -103,6 +119,12 @@ class MultiscaleCell(nn.Module):
             elif r > s:
                 total = total + F.interpolate(self.up[f"{r}-{s}"](other), scale_factor=2 ** (r - s), mode="nearest")
         return total
+
+
+def _inner(part: Tensor) -> torch.dtype:
+    """What the convolutions compute in."""
+    kind = part.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else part.dtype
 
 
 def _downward(widths: tuple[int, ...], r: int, s: int) -> nn.Sequential:
