@@ -1,10 +1,11 @@
 """A seeded mutation run of our own: `make mutants`. Do the tests notice when the code is wrong?
 
-    rooms -> places that can be changed -> a seeded draw -> the tests of that room, in a fork -> noticed or survived
+    rooms -> places that can be changed -> a seeded draw -> the tests that reach the place, in a fork -> noticed or not
 
 A fork of a process that has imported PyTorch and pytest, and nothing of ours, takes the changed module in place of the
-one on disk (nothing is written to the source tree) and runs the tests that mirror it. Survivors are listed: each is a
-hole in the tests, or an equivalent. Counts go to results/mutants.json.
+one on disk (nothing is written to the source tree) and runs the tests that reach the changed line (reach.py), those of
+the file's own room first, for a minute's worth at most. Survivors are listed: each is a hole in the tests, or an
+equivalent. Tests that fail on unchanged code are not asked. Counts go to results/mutants.json.
 """
 
 from __future__ import annotations
@@ -17,8 +18,6 @@ import json
 import multiprocessing
 import os
 import random
-import re
-import signal
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from changes import mutant, places
+from reach import ended, keep, kept, quiet_tests, reach
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = ROOT / "src" / "koopsim"
@@ -44,16 +44,10 @@ LEFT_OUT = (
     "inverse_kernels",
     "splitting_kernels",
 )  # a GPU's, pictures
-EXTRA = {
-    "engine": ["tests/test_training.py"],
-    "tasks": ["tests/test_training.py", "tests/test_constants.py"],
-    "nn": ["tests/test_constants.py", "tests/test_presets.py"],
-    "datasets": ["tests/test_constants.py", "tests/cli/test_data.py"],
-    "searching": ["tests/cli/test_tune.py"],
-    "implicit": ["tests/test_constants.py"],
-    "spectral": ["tests/test_constants.py", "tests/cli/test_spectrum.py", "tests/cli/test_forecast.py"],
-}
+WORTH = 60.0  # seconds of tests (as they took on unchanged code) that a mutant is shown to
 SECONDS = 300.0  # for the tests of one mutant; one that takes longer is counted by itself, neither noticed nor not
+LEDGER = "tests/test_ledger.py"
+REACH: dict[str, Any] = {}  # reach.py's map, of this process and its forks
 
 
 class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
@@ -77,23 +71,41 @@ def files() -> list[Path]:
     return [f for f in found if not any(word in str(f.relative_to(SOURCE)) for word in LEFT_OUT)]
 
 
-def known_rooms() -> list[str]:
-    return [room for room in ROOMS if any(room in f.parts for f in files())]
+def lines_of(file: Path, line: int) -> range:
+    """The lines of the innermost statement round a line; of an `if` or `for` its head alone."""
+    found = range(line, line + 1)
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno
+            if node.lineno <= line <= max(last or 0, node.lineno):
+                found = range(node.lineno, max(last or 0, node.lineno) + 1)
+    return found
 
 
-def tests_of(file: Path) -> list[str]:
-    """The tests that mirror a file: its own first, then those of its room that name it or what it defines, then all."""
-    room = file.relative_to(SOURCE).parts[0]
-    found = [ROOT / e for e in EXTRA.get(room, []) if (ROOT / e).exists()]
-    found += sorted((ROOT / "tests" / room).rglob("test_*.py"))
-    defined = [n.name for n in ast.parse(file.read_text()).body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
-    names = {file.stem, *(name for name in defined if not name.startswith("_"))}
+def tests_of(file: Path, line: int) -> list[str]:
+    """Those shown a mutant: the ledger, then those that reach its line (of what an import runs: its file)."""
+    inside, names, seconds = str(file.relative_to(SOURCE)), REACH["names"], REACH["seconds"]
+    found = {n for at in lines_of(file, line) for n in REACH["lines"].get(f"{inside}:{at}", [])}
+    if not found:
+        found = {n for at, tests in REACH["lines"].items() if at.rsplit(":", 1)[0] == inside for n in tests}
+    room = f"tests/{inside.split('/')[0]}/"
 
-    def distance(test: Path) -> tuple[bool, int]:
-        words = set(re.findall(r"\w+", test.read_text()))
-        return not test.stem.startswith(f"test_{file.stem}"), -len(names & words)
+    def distance(number: int) -> tuple[bool, bool, float]:
+        name = names[number]
+        return (
+            not Path(name.split("::")[0]).stem.startswith(f"test_{file.stem}"),
+            not name.startswith(room),
+            seconds[number],
+        )
 
-    return [str(test) for test in (*sorted(found, key=distance), ROOT / "tests" / "test_ledger.py")]
+    chosen, spent = [name for name in names if name.startswith(LEDGER)], 0.0
+    for number in sorted(found, key=distance):
+        spent += seconds[number]
+        if spent > WORTH and len(chosen) > 1:
+            break
+        chosen.append(names[number])
+    return chosen
 
 
 def draw(seed: int, count: int) -> list[tuple[Path, int]]:
@@ -102,120 +114,149 @@ def draw(seed: int, count: int) -> list[tuple[Path, int]]:
     return random.Random(seed).sample(known, min(count, len(known)))
 
 
-FAILING: list[str] = []  # tests that fail on unchanged code, here: they notice nothing
-
-
 def judged(job: tuple[int, Path, int]) -> dict[str, Any]:
     """What became of one mutant."""
     number, file, place = job
-    if place < 0:  # the control: nothing changed, so nothing may be noticed
-        source, line, words = file.read_text(), 0, "nothing"
-    else:
-        source, line, words = mutant(file.read_text(), place, number)
-    where = f"{file.relative_to(ROOT)}:{line}"
+    source, line, words = mutant(file.read_text(), place, number)
+    if number < 0:  # a control: nothing changed, so nothing may be noticed
+        source, words = file.read_text(), "nothing"
+    tests = tests_of(file, line)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="koopsim-mutant-") as scratch:
         pid = os.fork()
         if not pid:
-            _test(file, source, Path(scratch), first=place >= 0)
-        status = _wait(pid)
+            _test(file, source, tests, Path(scratch))
+        status = ended(pid, SECONDS)
         by = (Path(scratch) / "by").read_text() if (Path(scratch) / "by").exists() else ""
-    fate = {0: "survived", -9: "too long"}.get(status, "noticed")
+    fate = "too long" if status == -9 else "noticed" if status in (1, 2) or status < 0 else "survived"
     return {
         "number": number,
-        "where": where,
+        "where": f"{file.relative_to(ROOT)}:{line}",
         "change": words,
         "fate": fate,
-        "by": by.strip() if fate == "noticed" else "",
+        "by": by if fate == "noticed" else "",
+        "tests": len(tests),
         "seconds": round(time.monotonic() - began, 1),
     }
 
 
-def _test(file: Path, source: str, scratch: Path, first: bool) -> None:
-    """The child: never returns. It ends with the first failure, or lists them all."""
+class Chosen:
+    """The pytest plugin: these tests in this order; the first that fails is written down."""
+
+    def __init__(self, tests: list[str], by: Path):
+        self.place, self.by = {name: n for n, name in enumerate(tests)}, by
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = sorted((i for i in items if i.nodeid in self.place), key=lambda item: self.place[item.nodeid])
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.by.write_text(report.nodeid)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        if report.failed:
+            self.by.write_text(f"{report.nodeid}, which cannot be imported")
+
+
+def _test(file: Path, source: str, tests: list[str], scratch: Path) -> None:
+    """The child: never returns."""
     status = 3
     try:
-        os.setsid()
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        os.chdir(ROOT)
         name = "koopsim." + ".".join(file.relative_to(SOURCE).with_suffix("").parts)
         sys.meta_path.insert(0, Changed(name, file, source))
-        import pytest
-
-        class Failed:
-            """Writes down which tests fail."""
-
-            def pytest_runtest_logreport(self, report: Any) -> None:
-                if report.failed:
-                    with (scratch / "by").open("a") as kept:
-                        print(report.nodeid, file=kept)
-
-        status = int(pytest.main([
-            "-q", *(["-x"] if first else []), "-m", "not slow", "-p", "no:cacheprovider", "--no-header",
-            f"--basetemp={scratch / 't'}", *(f"--deselect={test}" for test in FAILING), *tests_of(file),
-        ], plugins=[Failed()]))  # fmt: skip
+        where = list(dict.fromkeys(name.split("::")[0] for name in tests))
+        status = quiet_tests(["-x", *where], [Chosen(tests, scratch / "by")], scratch)
     finally:
         os._exit(status)
 
 
-def _wait(pid: int) -> int:
-    waited = 0.0
-    while waited < SECONDS:
-        done, code = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(code)
-        time.sleep(0.05)
-        waited += 0.05  # not the clock: time in which this process was stopped is nobody's fault
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return -9
+def asked(words: list[str]) -> list[tuple[int, Path, int]]:
+    """Every change at `FILE:LINE`s that were named."""
+    found = []
+    for word in words:
+        name, line = word.rsplit(":", 1)
+        file = (ROOT / name).resolve()
+        nodes = places(ast.parse(file.read_text()))
+        found += [(0, file, n) for n, node in enumerate(nodes) if getattr(node, "lineno", 0) == int(line)]
+    return found
 
 
-def main() -> int:
+def prepare() -> None:
+    """What every fork would import: not ours, and of others only what takes long."""
+    import matplotlib  # noqa: F401
+    import PIL.Image  # noqa: F401
+    import scipy.linalg
+    import scipy.optimize  # noqa: F401
+    import sklearn.datasets
+    import sklearn.linear_model  # noqa: F401
+    import torch
+    import tyro  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=24)
     parser.add_argument("--mutants", type=int, default=400)
-    parser.add_argument(
-        "--minutes", type=float, default=None, help="stop drawing after so long; what was judged counts"
-    )
+    parser.add_argument("--controls", type=int, default=16, help="places where nothing is changed: no test may notice")
+    parser.add_argument("--minutes", type=float, default=None, help="stop after so long; what was judged counts")
     parser.add_argument("--jobs", "--workers", dest="workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--skip-controls", action="store_true", help="do not look whether unchanged code passes first")
+    parser.add_argument("--reach", type=Path, default=None, help="keep the map of tests and lines here, or take it")
+    parser.add_argument("--tests", nargs="*", type=Path, default=None, help="map these files of tests alone")
+    parser.add_argument("--only", nargs="*", default=None, metavar="FILE:LINE", help="every change at these places")
     parser.add_argument("--out", type=Path, default=None)
-    given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"
-    import torch
+    return parser.parse_args()
 
-    torch.set_num_threads(1)
-    began, found = time.monotonic(), []
-    context = multiprocessing.get_context("fork")
-    if not given.skip_controls:
-        with context.Pool(given.workers) as pool:
-            controls = [(-1, next(f for f in files() if room in f.parts), -1) for room in known_rooms()]
-            failing = {test for one in pool.map(judged, controls, 1) for test in one["by"].split("\n") if test}
-        FAILING.extend(sorted(failing))
-    print("tests that fail on unchanged code, left out:", *(FAILING or ["none"]), sep="\n  ", file=sys.stderr)
-    jobs = [(n, *place) for n, place in enumerate(draw(given.seed, given.mutants))]
-    with context.Pool(given.workers) as pool:
+
+def mapped(given: argparse.Namespace) -> dict[str, Any]:
+    if given.reach and given.reach.exists():
+        return kept(given.reach)
+    tests = [f.resolve() for f in given.tests or sorted((ROOT / "tests").rglob("test_*.py"))]
+    found = reach([f for f in tests if "cuda" not in f.name and f.parent.name != "hostile"], given.workers)
+    if given.reach:
+        keep(found, given.reach)
+    return found
+
+
+def main() -> int:
+    given, began = options(), time.monotonic()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    prepare()
+    REACH.update(mapped(given))
+    print(
+        f"{len(REACH['names'])} tests pass; mapped after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True
+    )
+    drawn = draw(given.seed, given.mutants + given.controls)
+    jobs = [(-1, *place) for place in drawn[given.mutants :]]
+    jobs += [(n, *place) for n, place in enumerate(drawn[: given.mutants])]
+    found = judge(asked(given.only) if given.only else jobs, given, began)
+    mutants = [one for one in found if one["number"] >= 0]
+    counts = Counter(one["fate"] for one in mutants)
+    share = counts["noticed"] / max(1, counts["noticed"] + counts["survived"])
+    alarms = [one for one in found if one["number"] < 0 and one["fate"] != "survived"]
+    print(f"seed {given.seed}: {len(mutants)} mutants, {dict(counts)}, {share:.1%}; {len(alarms)} false alarms")
+    if given.out:
+        from koopsim.runs import environment, write_json
+
+        said = {"seed": given.seed, "drawn": given.mutants, "judged": len(mutants), **counts, "share": share}
+        said |= {"controls": len(found) - len(mutants), "false_alarms": alarms, "rooms": list(ROOMS)}
+        said |= {"tests": len(REACH["names"]), "seconds": time.monotonic() - began, "workers": given.workers}
+        survivors = sorted((one for one in mutants if one["fate"] == "survived"), key=lambda one: one["where"])
+        write_json(given.out, said | {"survivors": survivors, "environment": environment()})
+    return 0
+
+
+def judge(jobs: list[tuple[int, Path, int]], given: argparse.Namespace, began: float) -> list[dict[str, Any]]:
+    found = []
+    with multiprocessing.get_context("fork").Pool(given.workers) as pool:
         for one in pool.imap_unordered(judged, jobs):
             found.append(one)
             print(json.dumps(one), file=sys.stderr, flush=True)
             if given.minutes and time.monotonic() - began > 60 * given.minutes:
                 pool.terminate()
                 break
-    counts = Counter(one["fate"] for one in found)
-    share = counts["noticed"] / max(1, counts["noticed"] + counts["survived"])
-    print(f"seed {given.seed}: {len(found)} mutants of {len(jobs)} drawn, {counts['noticed']} noticed, {share:.1%}")
-    if given.out:
-        from koopsim.runs import environment, write_json
-
-        kept = {"seed": given.seed, "drawn": len(jobs), "judged": len(found), **counts, "share": share}
-        kept |= {"tests_left_out": FAILING, "rooms": known_rooms()}
-        seconds = {"seconds": time.monotonic() - began, "workers": given.workers}
-        survivors = sorted((one for one in found if one["fate"] == "survived"), key=lambda one: one["where"])
-        write_json(given.out, kept | seconds | {"survivors": survivors, "environment": environment()})
-    return 0
+    return found
 
 
 if __name__ == "__main__":
