@@ -200,6 +200,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=24)
     parser.add_argument("--mutants", type=int, default=400)
     parser.add_argument("--controls", type=int, default=16, help="places where nothing is changed: no test may notice")
+    parser.add_argument("--skip-controls", dest="controls", action="store_const", const=0)
     parser.add_argument("--minutes", type=float, default=None, help="stop after so long; what was judged counts")
     parser.add_argument("--jobs", "--workers", dest="workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--reach", type=Path, default=None, help="keep the map of tests and lines here, or take it")
