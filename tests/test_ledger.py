@@ -10,15 +10,24 @@ import importlib
 import inspect
 import json
 import pkgutil
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+import torch
+
 import koopsim
+from koopsim.presets import PRESETS
 
 LEDGER = Path(__file__).parent / "ledger.json"
-ROOMS = ("nn", "implicit", "spectral", "engine", "tasks", "datasets", "searching", "bridge", "files", "schedule")
-PLAIN = (bool, int, float, str, type(None))
+ROOMS = (
+    "nn", "implicit", "spectral", "engine", "tasks", "datasets", "searching", "sklearn", "bridge", "files", "pictures",
+    "schedule", "training", "fitting", "fit_folder", "config", "kinds", "spaces", "picture_codec",
+    "picture_network", "models", "learning", "origin",
+)  # fmt: skip
+FEW = 2000  # entries; more is a table of data
 
 
 def modules() -> list[ModuleType]:
@@ -34,8 +43,23 @@ def modules() -> list[ModuleType]:
     return found
 
 
-def plain(value: Any) -> bool:
-    return isinstance(value, PLAIN) or (isinstance(value, tuple) and all(plain(v) for v in value))
+def told(value: Any, depth: int = 4) -> Any:
+    """A value as JSON, `...` where it is not one to be written down (a function, a tensor, a table of data)."""
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if isinstance(value, complex | torch.dtype | np.dtype | type) or inspect.isfunction(value):
+        return getattr(value, "__qualname__", None) or str(value)
+    if not depth or (isinstance(value, Sized) and len(value) > FEW):
+        return ...
+    if isinstance(value, Mapping):
+        return {str(k): told(v, depth - 1) for k, v in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((told(v, depth - 1) for v in value), key=str)
+    if isinstance(value, tuple | list):
+        return [told(v, depth - 1) for v in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: told(getattr(value, f.name, ...), depth - 1) for f in dataclasses.fields(value)}
+    return ...
 
 
 def defaults(thing: Any) -> dict[str, Any]:
@@ -43,28 +67,40 @@ def defaults(thing: Any) -> dict[str, Any]:
         parameters = inspect.signature(thing).parameters.values()
     except (TypeError, ValueError):
         return {}
-    return {p.name: p.default for p in parameters if p.default is not p.empty and plain(p.default)}
+    return {p.name: told(p.default) for p in parameters if p.default is not p.empty}
+
+
+def of_class(where: str, value: type) -> dict[str, Any]:
+    """What a class holds: fields' defaults (made, where they are made), numbers beside them, its methods' defaults."""
+    found: dict[str, Any] = {}
+    if dataclasses.is_dataclass(value):
+        for f in dataclasses.fields(value):
+            made = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+            found |= {} if made is dataclasses.MISSING else {f"{where}.{f.name}": told(made)}
+    for inner, held in vars(value).items():
+        held = held.__func__ if isinstance(held, staticmethod | classmethod) else held
+        if inspect.isfunction(held):
+            found |= {f"{where}.{inner}({k})": v for k, v in defaults(held).items()}
+        elif not inner.startswith("_") and inner != "kinds":  # which grow with plugins
+            found.setdefault(f"{where}.{inner}", told(held))
+    return found
 
 
 def entries() -> dict[str, Any]:
-    """`module.NAME` of named numbers, `module.function(argument)` of defaults, `module.Class.field` of dataclasses."""
+    """`module.NAME` of what is named, `module.function(argument)` of defaults, `module.Class.field`, and presets."""
     found: dict[str, Any] = {}
     for module in modules():
         for name, value in vars(module).items():
             where = f"{module.__name__.removeprefix('koopsim.')}.{name}"
-            if name.isupper() and plain(value) and not isinstance(value, str):
-                found[where] = value
-            elif getattr(value, "__module__", None) != module.__name__:
-                continue
-            elif inspect.isfunction(value):
-                found |= {f"{where}({k})": v for k, v in defaults(value).items()}
-            elif inspect.isclass(value):
-                if dataclasses.is_dataclass(value):
-                    found |= {f"{where}.{f.name}": f.default for f in dataclasses.fields(value) if plain(f.default)}
-                for inner, method in vars(value).items():
-                    if inspect.isfunction(method):
-                        found |= {f"{where}.{inner}({k})": v for k, v in defaults(method).items()}
-    return json.loads(json.dumps(found))
+            if inspect.isfunction(value) or inspect.isclass(value):
+                if value.__module__ == module.__name__:
+                    known = {f"{where}({k})": v for k, v in defaults(value).items()}
+                    found |= of_class(where, value) if inspect.isclass(value) else known
+            elif not name.startswith("_") and (name.isupper() or not isinstance(value, dict | list | set)):
+                found[where] = told(value)
+    for name in sorted(PRESETS):
+        found[f"preset {name}"] = told(PRESETS[name], 8)
+    return {k: v for k, v in json.loads(json.dumps(found, default=str)).items() if v != "Ellipsis"}
 
 
 def test_no_default_and_no_named_number_has_changed():
