@@ -63,6 +63,7 @@ class Session:
     capture   replay steps from CUDA graphs; None: where there is CUDA
     compile   let torch.compile fuse small kernels
     world     the processes that train together; the first of them writes and speaks
+    shard     they share the model too, not only the batch;   recompute   its blocks again in the backward pass
     """
 
     device: torch.device
@@ -70,6 +71,8 @@ class Session:
     compile: bool = False
     listen: Listener = unheard
     world: World = ALONE
+    shard: bool = False
+    recompute: bool = False
 
 
 def start_run(
@@ -165,7 +168,7 @@ class Training(Course):
 
     def __init__(self, run: Run, directory: RunDirectory, session: Session, task: Task):
         self.run, self.directory, self.session, self.task = run, directory, session, task
-        self.device, self.world = session.device, session.world
+        self.device, self.world, self.together = session.device, session.world, session.shard
         count, each = len(task.names), task.bytes_of(run)
         self.groups = [range(count)] if each is None else fitting_groups(count, each, self.device, task.at_once)
         self.done: list[State] = []
@@ -189,7 +192,10 @@ class Training(Course):
         """The next group, from where it was interrupted."""
         began, group = time.perf_counter(), self.groups[len(self.done)]
         session, epochs = self.session, self.run.recipe.epochs
-        way = Way(capture=session.capture, compile=session.compile, world=self.world)
+        way = Way(
+            capture=session.capture, compile=session.compile, world=self.world, shard=session.shard,
+            recompute=session.recompute,
+        )  # fmt: skip
         slots = Stacked([self.run], self.task, self.device, epochs, way, group)
         if self.waiting:
             refuse_other_layout(self.layout, slots.part.members, self.directory.checkpoint_file)
@@ -241,6 +247,7 @@ class Training(Course):
         slots = self.slots
         assert slots is not None
         self.epoch += 1
+        slots.meet()
         if self.world.first:
             self._note(slots)
         if self.epoch == self.run.recipe.epochs:
@@ -269,6 +276,8 @@ class Training(Course):
 
     def save(self) -> None:
         """Adam's moments only of the group in training."""
+        if self.slots is not None:
+            self.slots.meet()
         if not self.world.first:
             return
         parts = dict(enumerate(self.done))

@@ -1,9 +1,14 @@
-"""N gloo processes beside one: `python together.py N OUT PRESET...` writes {preset: [losses of one, of N]}."""
+"""N gloo processes beside one: `python together.py N OUT PRESET...` writes {preset: [losses of one, of N]}.
+
+shard:PRESET: the N share the model too, compute blocks of it again where it has any, clip, average, and are stopped
+after two steps: the rest is done by others that begin with what the first ones saved.
+"""
 
 import json
 import os
 import sys
 import tempfile
+import traceback
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from contract import CPU, small
 
+from koopsim.config import MLPConfig
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
 from koopsim.engine.world import ALONE, World
@@ -24,15 +30,34 @@ STEPS = 3
 
 def losses(name: str, world: World) -> tuple[list, list, list]:
     """(of the steps, of each member; the parameters after them; the running statistics)."""
+    kind, _, name = name.rpartition(":")
     run = small(run_of(name, "smoke"))
     batch = min(run.recipe.batch_size, 10)  # not a multiple of four: shares differ
-    run = replace(run, recipe=replace(run.recipe, epochs=1, batch_size=batch, flip=False))
-    slots = Stacked([run], build_task(run.task, CPU), CPU, 1, Way(world=world))
+    recipe = replace(run.recipe, epochs=1, batch_size=batch, flip=False)
+    if kind:
+        recipe = replace(recipe, clip_norm=0.1, average=0.9, weight_decay=0.01)
+    run = replace(run, recipe=recipe)
+    task = build_task(run.task, CPU)
+    shard = bool(kind) and not world.alone
+    way = Way(world=world, shard=shard, recompute=shard and isinstance(run.model.lift, MLPConfig))
+    slots = Stacked([run], task, CPU, 1, way)
     slots.begin_epoch()
-    slots.advance(0, STEPS)
-    members = slots.part.members
-    moving = [v for n, t in sorted(members.buffers.items()) if "running" in n for v in t.flatten().tolist()]
-    return slots.losses(0)[:, :STEPS].tolist(), members.flat.flatten()[::97].tolist(), moving
+    if shard:
+        slots.advance(0, 2)
+        slots.meet()
+        everything = sum(p.numel() for p in slots.part.members.plain.parameters())
+        assert slots.part.members.flat.numel() <= everything / world.size + 200, "a share of the parameters"
+        saved = world.told({n: t.clone() for n, t in slots.state().items()})
+        slots = Stacked([run], task, CPU, 1, way)
+        slots.load(saved, [0])
+    slots.advance(2 if shard else 0, STEPS)
+    slots.meet()
+    state = slots.state()
+    if not world.first:
+        return [], [], []
+    moving = [v for n, t in sorted(state.items()) if "running" in n for v in t.flatten().tolist()]
+    moving += slots.part.members.model(0).state_dict()["h.weight"].flatten().tolist() if kind else []
+    return slots.losses(0)[:, :STEPS].tolist(), state["flat"].flatten()[::97].tolist(), moving
 
 
 def rank(number: int, size: int, store: str, names: list[str], out: Path) -> None:
@@ -57,6 +82,8 @@ def main() -> int:
                 try:
                     rank(number, size, f"{folder}/store", names, out)
                     status = 0
+                except BaseException:
+                    traceback.print_exc()
                 finally:
                     os._exit(status)
             pids.append(pid)

@@ -57,6 +57,10 @@ class TrainOptions:
     """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
     devices: int = 1
     """Train in so many processes, a GPU each or CPUs, each on its share of a batch; the figures stay those of one."""
+    shard: bool = False
+    """Of several processes: each keeps a share of every parameter and of Adam's moments (FSDP2), for large lifts."""
+    recompute: bool = False
+    """Compute the blocks of a large lift again in the backward pass instead of keeping what is inside them."""
     backend: Literal["local", "ray"] = "local"
     """Here, or on a Ray cluster: --devices workers that are replaced when they die (extra: tune)."""
     address: str | None = None
@@ -153,7 +157,10 @@ def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -
             world = stack.enter_context(joined_world(device))
             listeners = _listeners(options, run, name, out) if world.first else []
             heard = [stack.enter_context(listener) for listener in listeners]
-            session = Session(device, False if options.eager else None, listen=together(*heard), world=world)
+            session = Session(
+                device, False if options.eager else None, listen=together(*heard), world=world, shard=options.shard,
+                recompute=options.recompute,
+            )  # fmt: skip
             if not options.resume:
                 result = start_run(run, out, name, session, options.overwrite)
             else:

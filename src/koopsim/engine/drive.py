@@ -46,6 +46,7 @@ class Course(ABC):
     world: World = ALONE
     position: int = 0  # steps into the epoch of whoever has the turn
     must_save: bool = False  # a file says more than the last checkpoint knows
+    together: bool = False  # all processes take part when it is saved
 
     @abstractmethod
     def turn(self) -> Steps | None:
@@ -71,7 +72,7 @@ class Course(ABC):
 def drive(course: Course) -> None:
     """Bring a course to its end; Ctrl-C or SIGTERM saves it and raises `Stopped`."""
     clock = _Clock(course)
-    with stop_requests() as stop:
+    with stop_requests() as stop, course.world.reached():
         while (steps := course.turn()) is not None:
             if course.position == 0:
                 steps.begin_epoch()
@@ -101,7 +102,10 @@ class _Clock:
     def save_when_due(self, stop: bool, at_end: bool = False) -> None:
         waited = time.monotonic() - self.saved
         cheap = at_end and waited * SAVE_SHARE >= self.cost
-        if stop or waited > SAVE_SECONDS or cheap or self.course.must_save:
+        due = stop or waited > SAVE_SECONDS or cheap or self.course.must_save
+        if self.course.together:  # by the first one's clock
+            due = bool(self.course.world.agreed(int(due), False)[0])
+        if due:
             began = time.monotonic()
             self.course.save()
             self.course.must_save = False

@@ -59,6 +59,10 @@ class Gradients:
         """Losses as they are added up over processes."""
         return losses.detach() if self.world.alone else self.weight * losses.detach()
 
+    def add_up(self, losses: Tensor, g: Tensor) -> None:
+        """What all processes found becomes the sum of it, on each."""
+        self.world.add_up(losses, g)
+
     def adapt(self, world: World = ALONE) -> None:
         """Between captured steps: a model with a solver chooses how much work its step does, in all processes alike."""
 

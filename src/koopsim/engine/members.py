@@ -45,14 +45,15 @@ class Rule:
 class Members:
     """The state of P models, and the models it is the state of."""
 
+    whole = True  # whether all of a model is here (sharded.py: a share of it)
+
     def __init__(self, models: Sequence[nn.Module], schedules: Tensor, epoch_steps: int, rule: Rule):
         _equal_shapes(models)
         first = models[0]
         self.size, self.rule = len(models), rule
         self.template = first if self.size == 1 else copy.deepcopy(first).to("meta")  # the structure
-        learnt = {name: p for name, p in first.named_parameters() if p.requires_grad}
-        self.shapes = {name: p.shape for name, p in learnt.items()}
-        self.flat = torch.stack([torch.cat([t.reshape(-1) for t in _learnt(m)]) for m in models])
+        self.shapes = {name: p.shape for name, p in self.learnt(first).items()}
+        self.flat = torch.stack([torch.cat([t.reshape(-1) for t in self.learnt(m).values()]) for m in models])
         self.parameters = {n: v.detach().requires_grad_() for n, v in self.views(self.flat).items()}
         constant = [dict(m.named_buffers()) | _frozen(m) for m in models]
         self.buffers = {name: torch.stack([own[name].detach() for own in constant]) for name in constant[0]}
@@ -67,6 +68,10 @@ class Members:
         self.schedules = schedules.to(self.flat).contiguous()
         if len(self.schedules) != self.size:
             raise KoopsimError(f"There are {self.size} models and schedules for {len(schedules)}; give one for each.")
+
+    def learnt(self, model: nn.Module) -> dict[str, Tensor]:
+        """What is learnt of a model, by name."""
+        return {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
 
     @property
     def device(self) -> torch.device:
@@ -99,10 +104,13 @@ class Members:
         for name, p in model.named_parameters():
             if name in self.parameters:
                 p.data = self.parameters[name].detach()[0]
+        self._attach_buffers(model)
+        return model
+
+    def _attach_buffers(self, model: nn.Module) -> None:
         for prefix, module in model.named_modules():
             for name in [n for n, b in module._buffers.items() if b is not None]:
                 module._buffers[name] = self.buffers[f"{prefix}.{name}" if prefix else name][0]
-        return model
 
     def going(self) -> Tensor:
         """(P,): who is active and not at the end."""
@@ -167,13 +175,22 @@ class Members:
         own |= {f"averaged.{name}": t for name, t in self.averaged.items()}
         return own | {f"buffer.{name}": t for name, t in self.buffers.items()}
 
+    def meet(self) -> None:
+        """Before `state` and `model`, by all processes: what is spread over them comes together."""
+
+    def expected(self) -> dict[str, Tensor]:
+        """What `take` has to be given: of these names, shapes and kinds."""
+        return self.state()
+
+    @torch.no_grad()
+    def take(self, state: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])
+
     def layout(self) -> dict[str, list[int]]:
         """What a row of `flat` is made of, in order: a checkpoint of another model is known by it."""
         return {name: list(shape) for name, shape in self.shapes.items()}
-
-
-def _learnt(model: nn.Module) -> list[Tensor]:
-    return [p.detach() for p in model.parameters() if p.requires_grad]
 
 
 def _frozen(model: nn.Module) -> dict[str, Tensor]:

@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from koopsim.config import Recipe
 from koopsim.engine.capture import captured
 from koopsim.engine.feeds import Feed, Resident
-from koopsim.engine.gradients import Loss, choose
+from koopsim.engine.gradients import Gradients, Loss, choose
 from koopsim.engine.members import Members, Rule
 from koopsim.engine.old_state import modern
+from koopsim.engine.sharded import Sharded, ShardedMembers
 from koopsim.engine.update import update
 from koopsim.engine.world import ALONE, World
+from koopsim.errors import KoopsimError
 from koopsim.files.tensors import require_match
 from koopsim.schedule import adam_table
 from koopsim.tasks.base import Samples
@@ -34,7 +36,8 @@ class Way:
 
     autocast   cast forward passes to this type;   capture  replay from CUDA graphs, None: where there is CUDA
     compile    let torch.compile fuse small kernels;   alone  a single member by its module's own kernels
-    world      the processes that share every batch
+    world      the processes that share every batch;   shard  they share a large model too (sharded.py)
+    recompute  blocks of a large model again in the backward pass (blocks.py)
     count      of a batch's targets: what its loss is the mean over, None its rows
     """
 
@@ -43,6 +46,8 @@ class Way:
     compile: bool = False
     alone: bool = True
     world: World = ALONE
+    shard: bool = False
+    recompute: bool = False
     count: Callable[[Tensor], Tensor | None] = lambda targets: None
 
 
@@ -58,12 +63,21 @@ class Part:
         rule: Rule,
         way: Way = Way(),  # noqa: B008  (frozen)
     ):
-        self.members, self.feed, self.world = Members(models, schedules, feed.epoch_steps, rule), feed, way.world
+        self.feed, self.world = feed, way.world
+        self.members: Members
+        self.gradients: Gradients
+        if way.shard and len(models) == 1:
+            members = ShardedMembers(models[0], schedules, feed.epoch_steps, rule, way.world)
+            self.members, self.gradients = members, Sharded(members, loss, feed.shared, rule, way.autocast)
+        elif way.shard:
+            raise KoopsimError(f"{len(models)} models train here, each small: --shard is for a single large one.")
+        else:
+            self.members = Members(models, schedules, feed.epoch_steps, rule)
+            self.gradients = choose(self.members, loss, feed.shared, way.autocast, way.compile, way.alone)
         feed.world, self.count = way.world, way.count
         self.seeds, self.ages = [0] * len(models), [0] * len(models)
-        self.gradients = choose(self.members, loss, feed.shared, way.autocast, way.compile, way.alone)
         self.gradients.world = way.world
-        self.capture = self.device.type == "cuda" if way.capture is None else way.capture
+        self.capture = (self.device.type == "cuda" if way.capture is None else way.capture) and not way.shard
         self.compile, self.adaptive = way.compile, True  # adaptive: a solver may change what its captured step does
         self.size = feed.size_at(0)
         self._graphs: dict[object, torch.cuda.CUDAGraph] = {}
@@ -81,7 +95,7 @@ class Part:
         batch = self.feed.batch(self.members.positions, self.size)
         self.gradients.weight = self._weight(batch)
         losses, g = self.gradients(batch)
-        self.world.add_up(losses, g)
+        self.gradients.add_up(losses, g)
         update(self.members, g, losses)
 
     def _weight(self, batch: tuple[Tensor, ...]) -> float | Tensor:
@@ -156,7 +170,10 @@ class Part:
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that a step changes."""
-        return self.members.state() | {f"diagnostics.{n}": t for n, t in self.gradients.diagnostics.items()}
+        return self.members.state() | self._diagnostics()
+
+    def _diagnostics(self) -> dict[str, Tensor]:
+        return {f"diagnostics.{n}": t for n, t in self.gradients.diagnostics.items()}
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor], ages: Sequence[int]) -> None:
@@ -165,12 +182,11 @@ class Part:
         for name, value in state.items():
             if name.startswith("diagnostics."):
                 self.gradients.diagnostics[name.removeprefix("diagnostics.")] = value.clone().to(self.device)
-        own = self.state()
-        require_match(own, state, "What was saved", "state of another run")
+        own = self.members.expected()
+        require_match(own | self._diagnostics(), state, "What was saved", "state of another run")
         self.ages = list(ages)
         self.feed.begin_epoch(self.seeds, self.ages)
-        for name, tensor in own.items():
-            tensor.copy_(state[name])
+        self.members.take({name: state[name] for name in own})
 
     def describe(self) -> dict[str, Any]:
         return {

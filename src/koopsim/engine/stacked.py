@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from koopsim.config import Run, resolve_precision
 from koopsim.engine.answers import StackAnswers
+from koopsim.engine.blocks import recomputed
 from koopsim.engine.feeds import feed_of
 from koopsim.engine.members import Rule
 from koopsim.engine.part import Part, Way, schedule_of
@@ -66,6 +67,8 @@ class Stacked(Slots):
         models = [untrained(run, seed, self.device, task.model) for run in runs for seed in self._seeds(run)]
         if not self.way.world.alone:
             models = [synchronised(model) for model in models]
+        if self.way.recompute:
+            models = [recomputed(model) for model in models]
         data = task.data(run, [*self.which] * len(runs))
         feed = feed_of(data, run.recipe, models)
         schedules = [schedule_of(run.recipe, feed.epoch_steps, self.epochs) for run in runs]
@@ -137,7 +140,8 @@ class Stacked(Slots):
         """The figures of members, a stack of them at once."""
         members = self.part.members
         if members.size == 1 and self.task.by_itself:
-            answers = ModelAnswers([members.model(0) if members.averaged else members.template], self.task.exact)
+            own = members.template if members.whole and not members.averaged else members.model(0)
+            answers = ModelAnswers([own], self.task.exact)
         else:
             answers = StackAnswers(members, rows, self.task.exact)
         return self.task.judged(answers, split, which)
@@ -155,6 +159,10 @@ class Stacked(Slots):
         self.runs, self.ages = [self.runs[s] for s in keep], [self.ages[s] for s in keep]
         self.part = self._part([run for run in self.runs if run is not None])
         self.part.load(old, [age for age in self.ages for _ in self.which])
+
+    def meet(self) -> None:
+        """Before `state` and `judged`, by all processes: what is spread over them comes together."""
+        self.part.members.meet()
 
     def state(self) -> dict[str, Tensor]:
         return self.part.state()

@@ -25,6 +25,7 @@ from torch import Tensor
 from koopsim.errors import KoopsimError, LostOthers
 
 PATIENCE = timedelta(minutes=10)  # that a rank waits for the others, rank 0's evaluations included
+CARRIERS = ("gloo", "NCCL", "Connection reset", "Connection closed")  # words in an error of theirs
 LOST = "This rank lost the others: one of them ended or cannot be reached."
 
 
@@ -70,6 +71,16 @@ class World:
         said = torch.tensor([chunk if self.first else 0, int(stop)], dtype=torch.int64, device=_device())
         self.add_up(said)
         return int(said[0]), bool(said[1])
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """Around what exchanges tensors deep inside torch: that the others are gone is said as that."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.alone or not any(word in str(error) for word in CARRIERS):
+                raise
+            raise LostOthers(f"{LOST} ({str(error).strip().splitlines()[0][:160]})") from error
 
     def told(self, value: Any) -> Any:
         """What rank 0 says, to all; others' values are not looked at. It waits for rank 0."""
