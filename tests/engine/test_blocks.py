@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from koopsim.engine.blocks import Recomputed, blocks, recomputed
+from koopsim.engine.blocks import Recomputed, called_blocks, recomputed
 from koopsim.errors import KoopsimError
 from koopsim.nn import SIM
 from koopsim.nn.lift import MLP, TCN, VGG
@@ -82,11 +82,11 @@ def test_computed_again_it_gives_the_same_and_keeps_less(make):
 
 def test_blocks_are_what_is_called_one_by_one():
     sim = own_sim()
-    assert [type(b) for b in blocks(sim)][:6] == [Residual] * 6
-    assert len(blocks(mlp_sim(3))) == 4
-    assert blocks(SIM(VGG((3, 8, 8), 4, 8), 8, 2)) == []
+    assert [type(b) for b in called_blocks(sim)][:6] == [Residual] * 6
+    assert len(called_blocks(mlp_sim(3))) == 4
+    assert called_blocks(SIM(VGG((3, 8, 8), 4, 8), 8, 2)) == []
     both = recomputed(mlp_sim(3))  # and sharded
-    assert len(blocks(both)) == 4
+    assert len(called_blocks(both)) == 4
     assert isinstance(both.mu, Recomputed)
 
 

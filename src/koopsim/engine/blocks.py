@@ -36,7 +36,7 @@ def containers(model: nn.Module) -> list[nn.Sequential | nn.ModuleList]:
     return [*own, *(inner for child in model.children() for inner in containers(child))]
 
 
-def blocks(model: nn.Module) -> list[nn.Module]:
+def called_blocks(model: nn.Module) -> list[nn.Module]:
     """The elements of all containers that hold parameters, the outermost first."""
     found = [part for container in containers(model) for part in container if not isinstance(part, CONTAINERS)]
     return [part for part in found if next(part.parameters(), None) is not None]

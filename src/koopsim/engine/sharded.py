@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from koopsim.engine.blocks import blocks
+from koopsim.engine.blocks import called_blocks
 from koopsim.engine.gradients import Batch, Gradients, Loss
 from koopsim.engine.members import Members, Rule
 from koopsim.engine.world import World
@@ -40,7 +40,7 @@ def sharded(model: nn.Module, world: World) -> nn.Module:
     if odd is not None:
         raise KoopsimError(f"The parameter {odd!r} is a single number or frozen, which cannot be sharded.")
     mesh = init_device_mesh(next(model.parameters()).device.type, (world.size,))
-    for module in (*blocks(model), model):
+    for module in (*called_blocks(model), model):
         fully_shard(module, mesh=mesh)
     return model
 
