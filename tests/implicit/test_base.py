@@ -44,6 +44,19 @@ def test_a_captured_solve_runs_as_many_steps_as_were_needed_of_late(name):
     assert model.captured_steps == (limits[0], 4)
 
 
+def test_a_solve_that_was_cut_short_gets_twice_the_steps():
+    """A step more each time would leave solves unconverged until the budget had crept up to them."""
+    model = TransformerDEQ(heads=2, head_dim=4, model_dim=8, inner_dim=8)
+    model.captured_steps = (8, 10)
+    model.longest.copy_(torch.tensor([8, 7]))
+    model.adapt()
+    assert model.captured_steps == (16, 8)
+    model.captured_steps = (20, 20)
+    model.longest.copy_(torch.tensor([20, 20]))
+    model.adapt()
+    assert model.captured_steps == model.limits == (30, 30)  # never beyond the limit
+
+
 def test_a_model_that_leaves_something_out_is_told():
     class Lazy(SolverModel):
         pass

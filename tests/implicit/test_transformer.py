@@ -246,6 +246,6 @@ def test_the_captured_budget_follows_the_longest_solve():
     assert model.variant == (10, 5)
     model.longest.copy_(torch.tensor([10, 16]))  # a solve that filled its budget
     model.adapt()
-    assert model.variant == (11, 17)
+    assert model.variant == (20, 17)  # is given twice as many
     model.adapt()  # nothing seen: as it was
-    assert model.variant == (11, 17)
+    assert model.variant == (20, 17)

@@ -15,10 +15,10 @@ from koopsim.errors import KoopsimError, did_you_mean
 
 USAGE = """usage: koopsim data list|get|path [options]
 
-The pictures that classifiers are trained on.
+The pictures that classifiers are trained on, and the photographs of Table 3 (kodak).
 
   koopsim data list            what there is, what is on this machine, where     [--root DIR] [--json]
-  koopsim data get NAME ...    fetch and check: mnist cifar10 svhn digits        [--root DIR] [--json]
+  koopsim data get NAME ...    fetch and check: mnist cifar10 svhn digits kodak  [--root DIR] [--json]
   koopsim data path            the data folder                                   [--root DIR] [--json]
 
   The data folder is $KOOPSIM_DATA, or the platform's cache folder. Official files that you put there
@@ -45,7 +45,7 @@ class Get:
     """Fetch datasets that are not there yet, then read and check all of them."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """mnist, cifar10, svhn, digits: one or more."""
+    """mnist, cifar10, svhn, digits, kodak: one or more."""
     root: Path | None = None
     """The data folder; KOOPSIM_DATA or the platform's cache folder by default."""
     json: bool = False
@@ -102,21 +102,43 @@ def show_list(arguments: List) -> int:
         lines.append((entry.name, f"{entry.train:,}", f"{entry.test:,}", "x".join(map(str, entry.shape)), size, where))
     for name, train, test, shape, size, where in lines:  # plain lines: a path is never cut to fit the terminal
         print(f"{name:<8} {train:>7} {test:>7}  {shape:<8} {size:>9}  {where}".rstrip())
+    print(kodak_line(arguments.root))
     print(f"\nThe data folder is {data_folder(arguments.root)}")
     return 0
 
 
+def kodak_line(root: Path | None) -> str:
+    """The line of the photographs, which have no classes and no training part."""
+    from koopsim.datasets.cache import data_folder
+    from koopsim.datasets.kodak import NAME, SETS, missing
+
+    lacking, folder = len(missing(root)), data_folder(root) / NAME
+    where = f"{lacking} files missing: koopsim data get {NAME} (15.4 MB)" if lacking else str(folder)
+    size = sum(file.stat().st_size for file in folder.glob("kodim*.png"))
+    shown = megabytes(size) if size else "-"
+    return f"{NAME:<8} {'-':>7} {len(SETS[NAME]):>7}  {'3x512x768':<8} {shown:>8}  {where}"
+
+
 def show_get(arguments: Get) -> int:
     from koopsim.datasets import get
+    from koopsim.datasets.kodak import NAME, SETS, fetch_kodak
     from koopsim.registry import DATASETS
 
+    known = [*DATASETS, NAME]
     if not arguments.names:
-        raise KoopsimError(f"Name what to fetch: koopsim data get NAME, of {', '.join(DATASETS)}.")
+        raise KoopsimError(f"Name what to fetch: koopsim data get NAME, of {', '.join(known)}.")
     for name in arguments.names:  # a typo is said before the first hundred megabytes, not after
-        if name not in DATASETS:
-            raise KoopsimError(f"There is no dataset {name!r} to fetch." + did_you_mean(name, DATASETS))
+        if name not in known:
+            raise KoopsimError(f"There is no dataset {name!r} to fetch." + did_you_mean(name, known))
     rows = []
     for name in arguments.names:
+        if name == NAME:
+            with DownloadProgress() as listen:
+                folder, how = fetch_kodak(arguments.root, listen)
+            rows.append({"name": name, "how": how, "folder": folder, "train": 0, "test": len(SETS[NAME])})
+            if not arguments.json:
+                print(f"{name}: {how} in {folder}; {len(SETS[NAME])} photographs, checked")
+            continue
         with DownloadProgress() as listen:
             fetched = get(name, arguments.root, listen)
         train, test = len(fetched.images.train[1]), len(fetched.images.test[1])

@@ -52,7 +52,7 @@ class ImageRegressionConfig(TaskConfig):
     """Be the picture: from a pixel's place to its colour, one network a picture."""
 
     precisions: ClassVar[tuple[str, ...]] = (*TaskConfig.precisions, "fp16")
-    pictures: str = "photographs"  # two photographs of scikit-learn, "text" made here, a folder of pictures, or an .npz
+    pictures: str = "photographs"  # two photographs of scikit-learn; "text" made here; "kodak"; a folder; an .npz
     size: int = 512  # pictures are cropped to a square of so many pixels
     count: int | None = None  # use only the first so many
     only: str | None = None  # use only the picture of this name

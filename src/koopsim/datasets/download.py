@@ -1,7 +1,7 @@
 """One file from the first mirror that gives it whole: resumed, checked, then renamed into place.
 
 target.part  grows by Range requests, over retries, mirrors and restarts
-target       appears only when the md5 of target.part is the published one
+target       appears only when the md5 or sha256 of target.part is the published one
 """
 
 import hashlib
@@ -45,12 +45,12 @@ class _Problem(Exception):
 def download(
     urls: Sequence[str],
     target: Path,
-    md5: str,
+    checksum: str,
     size: int,
     listen: DownloadListener = silence,
     patience: Patience | None = None,
 ) -> None:
-    """Bring `target`, whose md5 is known, from the first of `urls` that works. `size` need not be exact."""
+    """Bring `target`, whose md5 or sha256 is known, from the first of `urls` that works. `size` need not be exact."""
     patience = patience or Patience()
     part = target.with_name(target.name + ".part")
     problems: dict[str, str] = {}
@@ -63,7 +63,7 @@ def download(
                 continue
             try:
                 _fetch(url, part, 2 * size, patience.timeout, listen)
-                if md5_of(part) == md5:
+                if checksum_of(part, checksum) == checksum:
                     os.replace(part, target)
                     return
                 part.unlink()
@@ -86,6 +86,14 @@ def md5_of(path: Path) -> str:
     """The md5 of a file, as a checksum against accidents."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def checksum_of(path: Path, like: str) -> str:
+    """The checksum of a file, of the kind that the published one is: 64 digits are a sha256, 32 an md5."""
+    if len(like) != 64:
+        return md5_of(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _fetch(url: str, part: Path, limit: int, timeout: float, listen: DownloadListener) -> None:

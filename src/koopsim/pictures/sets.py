@@ -1,6 +1,8 @@
-"""Sets of square RGB pictures: two photographs that come with scikit-learn, text made here, any folder, or an .npz.
+"""Sets of square RGB pictures: two photographs of scikit-learn's, text made here, Kodak's, any folder, or an .npz.
 
     name, folder or .npz -> (P, size, size, 3) in [0, 1]
+
+"photographs" and "text" are always there; "kodak", "kodak16" and "kodak8" are once fetched (datasets/kodak.py).
 
 An .npz is laid out as the paper's own sets are: an array test_data, (P, height, width, 3) of bytes.
 
@@ -18,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
+from koopsim.datasets.kodak import SETS, kodak_files
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.arrays import read_npz
 from koopsim.files.memory import require_memory
@@ -41,12 +44,14 @@ class PictureSet:
 
 
 def picture_set(name: str, size: int, count: int | None = None, seed: int = 0, only: str | None = None) -> PictureSet:
-    """The set called "photographs" or "text", the pictures of the folder `name` by their names, or those of an .npz."""
+    """The set called "photographs", "text" or "kodak", the pictures of the folder `name`, or those of an .npz."""
     makers: dict[str, Callable[[], Image.Image]]
     if name == "photographs":
         makers = {n: partial(_photograph, n) for n in PHOTOGRAPHS}
     elif name == "text":
         makers = {f"text{i:02d}": partial(text_picture, size, seed * TEXTS + i) for i in range(TEXTS)}
+    elif name in SETS and not Path(name).is_dir():
+        makers = {n: partial(_from_file, file) for n, file in kodak_files(name).items()}
     elif Path(name).suffix.lower() == ".npz" and Path(name).is_file():
         makers = {f"{i:02d}": partial(rgb, pixels) for i, pixels in enumerate(_of_npz(Path(name)))}
     else:
@@ -78,7 +83,9 @@ def _from_file(file: Path) -> Image.Image:
 
 def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise KoopsimError(f"There is no folder of pictures {str(folder)!r}; give one, an .npz, photographs or text.")
+        raise KoopsimError(
+            f"There is no folder of pictures {str(folder)!r}; give one, an .npz, photographs, text or kodak."
+        )
     files = sorted(f for f in folder.iterdir() if f.suffix.lower() in SUFFIXES)
     if not files:
         raise KoopsimError(f"The folder {folder} holds no pictures ({', '.join(sorted(SUFFIXES))}).")
