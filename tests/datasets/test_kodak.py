@@ -18,7 +18,7 @@ QUICK = Patience(timeout=0.5, attempts=2, pause=0.001)
 def photographs(tmp_path, monkeypatch):
     """24 pictures of Kodak's two sizes instead of the published ones, and their checksums in the place of those."""
     random, files = np.random.default_rng(0), {}
-    for number in kodak.SETS["kodak"]:
+    for number in kodak.KODAK_SETS["kodak"]:
         shape = (768, 512, 3) if number in (4, 9) else (512, 768, 3)
         pixels = np.broadcast_to(random.integers(0, 256, (1, shape[1], 3), dtype=np.uint8), shape)
         Image.fromarray(np.ascontiguousarray(pixels)).save(tmp_path / "one.png")
@@ -35,16 +35,16 @@ def fetch(*mirrors):
 def test_the_checksums_are_those_that_are_published():
     """`sha256sum kodim*.png | sha256sum` of the files at r0k.us, as others have published it."""
     lines = "".join(
-        f"{digest}  kodim{n:02d}.png\n" for n, digest in zip(kodak.SETS["kodak"], kodak.SHA256, strict=True)
+        f"{digest}  kodim{n:02d}.png\n" for n, digest in zip(kodak.KODAK_SETS["kodak"], kodak.SHA256, strict=True)
     )
     published = "3eaa5bd52eb8c894d351cf607028f5d3d80e778fd0267eeff8c73d66539a25d5"
     assert hashlib.sha256(lines.encode()).hexdigest() == published
 
 
 def test_no_picture_is_both_shown_and_chosen_on():
-    shown, chosen = set(kodak.SETS["kodak16"]), set(kodak.SETS["kodak8"])
+    shown, chosen = set(kodak.KODAK_SETS["kodak16"]), set(kodak.KODAK_SETS["kodak8"])
     assert not shown & chosen
-    assert shown | chosen == set(kodak.SETS["kodak"])
+    assert shown | chosen == set(kodak.KODAK_SETS["kodak"])
 
 
 def test_fetched_from_the_second_mirror_and_used(photographs):

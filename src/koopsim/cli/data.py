@@ -110,18 +110,18 @@ def show_list(arguments: List) -> int:
 def kodak_line(root: Path | None) -> str:
     """The line of the photographs, which have no classes and no training part."""
     from koopsim.datasets.cache import data_folder
-    from koopsim.datasets.kodak import NAME, SETS, missing
+    from koopsim.datasets.kodak import KODAK_SETS, NAME, missing_pictures
 
-    lacking, folder = len(missing(root)), data_folder(root) / NAME
+    lacking, folder = len(missing_pictures(root)), data_folder(root) / NAME
     where = f"{lacking} files missing: koopsim data get {NAME} (15.4 MB)" if lacking else str(folder)
     size = sum(file.stat().st_size for file in folder.glob("kodim*.png"))
     shown = megabytes(size) if size else "-"
-    return f"{NAME:<8} {'-':>7} {len(SETS[NAME]):>7}  {'3x512x768':<8} {shown:>8}  {where}"
+    return f"{NAME:<8} {'-':>7} {len(KODAK_SETS[NAME]):>7}  {'3x512x768':<8} {shown:>8}  {where}"
 
 
 def show_get(arguments: Get) -> int:
     from koopsim.datasets import get
-    from koopsim.datasets.kodak import NAME, SETS, fetch_kodak
+    from koopsim.datasets.kodak import KODAK_SETS, NAME, fetch_kodak
     from koopsim.registry import DATASETS
 
     known = [*DATASETS, NAME]
@@ -135,9 +135,9 @@ def show_get(arguments: Get) -> int:
         if name == NAME:
             with DownloadProgress() as listen:
                 folder, how = fetch_kodak(arguments.root, listen)
-            rows.append({"name": name, "how": how, "folder": folder, "train": 0, "test": len(SETS[NAME])})
+            rows.append({"name": name, "how": how, "folder": folder, "train": 0, "test": len(KODAK_SETS[NAME])})
             if not arguments.json:
-                print(f"{name}: {how} in {folder}; {len(SETS[NAME])} photographs, checked")
+                print(f"{name}: {how} in {folder}; {len(KODAK_SETS[NAME])} photographs, checked")
             continue
         with DownloadProgress() as listen:
             fetched = get(name, arguments.root, listen)

@@ -21,7 +21,7 @@ MIRRORS = (
     "https://raw.githubusercontent.com/MohamedBakrAli/Kodak-Lossless-True-Color-Image-Suite/"
     "dd2e1105fe8d9afe1120cd7e4c0e5e41f509a81b/PhotoCD_PCD0992/{:02d}.png",
 )
-SETS = {"kodak": range(1, 25), "kodak16": range(1, 17), "kodak8": range(17, 25)}
+KODAK_SETS = {"kodak": range(1, 25), "kodak16": range(1, 17), "kodak8": range(17, 25)}
 SHA256 = (
     "a56e27cbf5f843c048b6af1d6e090760e9c92fadba88b7dee0205918a37523bd",
     "4f4b74a79237e311d72cad958237b5f7088d8bce1c82305ebefe1a70e3022dfd",
@@ -53,7 +53,7 @@ SHA256 = (
 def kodak_files(name: str = NAME, root: Path | None = None) -> dict[str, Path]:
     """The files of a set by the pictures' names, each checked; nothing is downloaded."""
     folder, found = data_folder(root) / NAME, {}
-    for number in SETS[name]:
+    for number in KODAK_SETS[name]:
         file = folder / _file(number)
         if not file.is_file():
             raise KoopsimError(f"{file} is not there: fetch it with 'koopsim data get {NAME}'.")
@@ -63,9 +63,9 @@ def kodak_files(name: str = NAME, root: Path | None = None) -> dict[str, Path]:
     return found
 
 
-def missing(root: Path | None = None) -> list[int]:
+def missing_pictures(root: Path | None = None) -> list[int]:
     """Numbers of the pictures that are not there."""
-    return [number for number in SETS[NAME] if not (data_folder(root) / NAME / _file(number)).is_file()]
+    return [number for number in KODAK_SETS[NAME] if not (data_folder(root) / NAME / _file(number)).is_file()]
 
 
 def fetch_kodak(
@@ -76,9 +76,9 @@ def fetch_kodak(
 ) -> tuple[Path, str]:
     """Bring what is missing, check all of it; the folder, and whether anything was downloaded."""
     folder, how = data_folder(root) / NAME, "already there"
-    if missing(root):
+    if missing_pictures(root):
         with only_one(folder, listen):
-            for number in missing(root):
+            for number in missing_pictures(root):
                 file, how = folder / _file(number), "downloaded"
                 urls = [mirror.format(number) for mirror in mirrors]
                 try:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from koopsim.datasets.kodak import SETS, kodak_files
+from koopsim.datasets.kodak import KODAK_SETS, kodak_files
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.arrays import read_npz
 from koopsim.files.memory import require_memory
@@ -50,7 +50,7 @@ def picture_set(name: str, size: int, count: int | None = None, seed: int = 0, o
         makers = {n: partial(_photograph, n) for n in PHOTOGRAPHS}
     elif name == "text":
         makers = {f"text{i:02d}": partial(text_picture, size, seed * TEXTS + i) for i in range(TEXTS)}
-    elif name in SETS and not Path(name).is_dir():
+    elif name in KODAK_SETS and not Path(name).is_dir():
         makers = {n: partial(_from_file, file) for n, file in kodak_files(name).items()}
     elif Path(name).suffix.lower() == ".npz" and Path(name).is_file():
         makers = {f"{i:02d}": partial(rgb, pixels) for i, pixels in enumerate(_of_npz(Path(name)))}
