@@ -64,7 +64,7 @@ def main() -> None:
     began = time.perf_counter()
     ways = [(f"{b} bytes", Keeping(budget=b)) for b in arguments.budgets]
     ways += [(w, Keeping(w)) for w in ("float32", "float16", "int8")]  # pyright: ignore[reportArgumentType]
-    rows = []
+    rows, failed = [], []
     with tempfile.TemporaryDirectory() as folder:
         jobs = [
             (path, way, kept, seed, arguments.seconds, arguments.device)
@@ -78,6 +78,10 @@ def main() -> None:
             for done in as_completed(waiting):
                 if done.cancelled():
                     continue
+                if (error := done.exception()) is not None:  # one fit that fails does not end the others
+                    print("failed:", str(error).splitlines()[0], flush=True)
+                    failed.append(str(error).splitlines()[0])
+                    continue
                 row = done.result()
                 rows.append(row)
                 small = row["jpeg_at_equal_bytes"]
@@ -86,7 +90,8 @@ def main() -> None:
                 spent = time.perf_counter() - began
                 ordered = sorted(rows, key=lambda r: (r["picture"], r["budget"] or 0, r["way"], r["seed"]))
                 write_json(
-                    arguments.out, about | {"wall_seconds": spent, "rows": ordered, "environment": environment()}
+                    arguments.out,
+                    about | {"wall_seconds": spent, "failed": failed, "rows": ordered} | {"environment": environment()},
                 )
                 if spent > 60 * arguments.minutes:
                     for job in waiting:

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from koopsim.config import FourierConfig, IdentityConfig, MLPConfig, SIMConfig, TCNConfig, VGGConfig
+from koopsim.config import FourierConfig, IdentityConfig, MLPConfig, SIMConfig, TCNConfig, VGGConfig, from_dict, to_dict
 from koopsim.nn import SIM, RandomFourierFeatures, build_sim, count_parameters
 
 SIMS = {
@@ -68,3 +70,28 @@ def test_bf16_autocast_stays_close(sim):
         low.float().square().mean().backward()
     torch.testing.assert_close(low.float(), model(x), rtol=0.1, atol=0.05)
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("rank", [None, 6])
+@pytest.mark.parametrize("projector", [False, True])
+def test_an_even_start_is_a_projector_and_keeps_a_signals_size(rank, projector):
+    """PyTorch's own start loses nine tenths of the signal on the way: answers to other rows are nearly the same."""
+    plain = SIMConfig(MLPConfig(20, 64, 1), lift_dim=64, rank=rank, projector=projector, outputs=3)
+    x = torch.randn(500, 20, generator=torch.Generator().manual_seed(1))
+    spreads = {}
+    for start in ("plain", "even"):
+        torch.manual_seed(0)
+        model = build_sim(replace(plain, start=start))
+        spreads[start] = float(model(x).detach().std(0).mean())
+        U, V = model.limit.factors()
+        if start == "even":
+            assert torch.allclose(V @ U, torch.eye(model.limit.rank), atol=1e-5)
+            assert all(not layer.bias.any() for layer in model.modules() if isinstance(layer, torch.nn.Linear))
+    assert spreads["even"] > 0.05
+    assert spreads["even"] > 5 * spreads["plain"]
+
+
+def test_a_configuration_of_before_starts_plainly():
+    old = to_dict(SIMConfig())
+    del old["start"]
+    assert from_dict(SIMConfig, old).start == "plain"

@@ -49,6 +49,7 @@ class SIMConfig(ModelConfig):
     projector: bool = False  # enforce V U = I
     hidden: int = 32  # H, the width of nu
     outputs: int = 10
+    start: Literal["plain", "even"] = "plain"  # PyTorch's matrices; "even": U V a projector, the others Glorot's
 
     def __post_init__(self) -> None:
         require_each(self, ("lift_dim", "hidden", "outputs"), positive, "{} is {}; it must be at least 1.")

@@ -1,6 +1,8 @@
 """A step captured in a CUDA graph: once recorded, replayed without the host."""
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -28,7 +30,19 @@ def captured(
             restore()
     torch.cuda.current_stream(device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream):
+    with no_collection(), torch.cuda.graph(graph, stream=stream):
         step()
     restore()
     return graph
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """No garbage is collected inside: an earlier graph, freed while another is recorded, ends the recording."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

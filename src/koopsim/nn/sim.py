@@ -145,7 +145,25 @@ def build_sim(sim: SIMConfig) -> SIM:
     dim = sim.lift.features(sim.lift_dim)
     psi = sim.fourier and build_fourier(sim.fourier, dim)
     lift = lift_kind(sim.lift).build(sim.lift, dim)
-    return SIM(lift, dim, sim.outputs, sim.hidden, psi, sim.rank, sim.projector)
+    model = SIM(lift, dim, sim.outputs, sim.hidden, psi, sim.rank, sim.projector)
+    if sim.start == "even":
+        start_evenly(model)
+    return model
+
+
+@torch.no_grad()
+def start_evenly(model: SIM) -> None:
+    """U V a projector from the first step on, U = V^T orthonormal, and linear layers that keep a signal's size.
+
+    A SIM has seven matrices in a row. PyTorch's start makes each of them shrink what it is given by about sqrt(3), so
+    that a small table's answers begin as a constant and are learnt from noise; Glorot & Bengio's (2010) does not.
+    """
+    nn.init.orthogonal_(model.limit.U)
+    model.limit.V.copy_(model.limit.U.mT)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
 
 
 def count_parameters(model: nn.Module) -> int:

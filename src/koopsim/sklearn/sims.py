@@ -43,7 +43,7 @@ class _RowSIM(RowEstimator):
         known = 1.0 if self.bandwidth == "median" else float(self.bandwidth)
         fourier = None if self.tier == "single" else FourierConfig(self.features, known)
         lift = IdentityConfig(inputs) if self.tier == "rff" else MLPConfig(inputs, self.width, self.layers)
-        return SIMConfig(lift, self.lift_dim, fourier, self.rank, self.projector, self.hidden, outputs)
+        return SIMConfig(lift, self.lift_dim, fourier, self.rank, self.projector, self.hidden, outputs, "even")
 
     def _settled(self, config: ModelConfig, x: Tensor, seed: int) -> ModelConfig:
         if self.tier == "single" or self.bandwidth != "median":

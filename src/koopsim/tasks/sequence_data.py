@@ -89,8 +89,8 @@ def bare(x: NDArray[Any]) -> NDArray[Any]:
 
 TCN_LIFT, SOLVER = TCNConfig(levels=4, channels=24, kernel=5), SolverConfig("anderson", 30, 1e-3)
 MODELS: dict[str, ModelConfig] = {
-    "sim-single": SIMConfig(TCN_LIFT, lift_dim=32, hidden=32),
-    "sim-two": SIMConfig(TCN_LIFT, lift_dim=32, fourier=FourierConfig(64, 1.0), hidden=32),
+    "sim-single": SIMConfig(TCN_LIFT, lift_dim=32, start="even"),
+    "sim-two": SIMConfig(TCN_LIFT, lift_dim=32, fourier=FourierConfig(64, 1.0), start="even"),
     "deq": SequenceDEQConfig(4, 8, 32, 64, forward=SOLVER, backward=SOLVER),
     "gru": GRUConfig(hidden=64),
 }

@@ -192,11 +192,9 @@ def _marks(table: DataTable, config: TableConfig) -> Marks:
 # ---------------------------------------------------------------- what the house asks of the task
 
 MODELS: dict[str, ModelConfig] = {
-    "sim-single": SIMConfig(MLPConfig(2, 64, 1), lift_dim=64, hidden=32, outputs=1),
-    "sim-two": SIMConfig(
-        MLPConfig(2, 64, 1), lift_dim=64, fourier=FourierConfig(128, normalise=True), hidden=32, outputs=1
-    ),
-    "sim-rff": SIMConfig(IdentityConfig(2), fourier=FourierConfig(128, 4.0), hidden=32, outputs=1),
+    "sim-single": SIMConfig(MLPConfig(2, 64, 1), lift_dim=64, outputs=1, start="even"),
+    "sim-two": SIMConfig(MLPConfig(2, 64, 1), 64, FourierConfig(128, normalise=True), outputs=1, start="even"),
+    "sim-rff": SIMConfig(IdentityConfig(2), fourier=FourierConfig(128, 4.0), outputs=1, start="even"),
     "deq": RowDEQConfig(),
     "mondeq": RowMonDEQConfig(outputs=1),
 }
