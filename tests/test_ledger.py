@@ -96,7 +96,7 @@ def entries() -> dict[str, Any]:
                 if value.__module__ == module.__name__:
                     known = {f"{where}({k})": v for k, v in defaults(value).items()}
                     found |= of_class(where, value) if inspect.isclass(value) else known
-            elif not name.startswith("_") and (name.isupper() or not isinstance(value, dict | list | set)):
+            elif name.isupper() or not (name.startswith("_") or isinstance(value, dict | list | set)):
                 found[where] = told(value)
     for name in sorted(PRESETS):
         found[f"preset {name}"] = told(PRESETS[name], 8)
