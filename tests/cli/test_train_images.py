@@ -156,3 +156,13 @@ def test_the_title_fits_a_matrix_of_two_classes(tmp_path):
     assert box.x0 >= 0
     assert box.x1 <= figure.bbox.x1
     assert "93.75%" in figure._suptitle.get_text().replace("\n", " ")
+
+
+def test_a_folder_of_arrays_is_pictures_and_no_sequences(tmp_path):
+    """x_train.npy and its kin, as docs/scale.md says."""
+    from koopsim.cli.own_data import IMAGES, preset_for
+    from koopsim.kinds import OwnColumns
+
+    for name in ("x_train", "y_train", "x_test", "y_test"):
+        np.save(tmp_path / f"{name}.npy", np.zeros((4, 8, 8, 1) if name[0] == "x" else 4, np.uint8))
+    assert preset_for(str(tmp_path), OwnColumns()) == IMAGES

@@ -95,13 +95,13 @@ def snapshot(folder: Path) -> str:
 
 def silent(case: Case, ended: Ended, truth: Truths) -> str | None:
     """What is wrong with an answer that was given: no JSON, or other figures than an intact file's."""
-    if ended.status != 0 or "--json" not in case.argv:
+    if ended.status != 0 or not ("--json" in case.argv or case.argv[0].startswith("@")):
         return None
     try:
         said = json.loads(ended.out, parse_constant=lambda name: 1 / 0)
     except (ValueError, ZeroDivisionError):
         return f"what it printed is no JSON: {ended.out[-200:]!r}"
-    if case.truth and isinstance(said, dict) and figures(ended) != truth[case.truth]:
+    if case.truth and said is not None and figures(ended) != truth[case.truth]:
         return f"{figures(ended)} where {truth[case.truth]} belongs"
     return None
 

@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ COPY += "--task.train 40 --task.valid 10 --task.test 10".split()
 IMAGE = "image/sim-rff --device cpu --task.size 8 --task.steps-an-epoch 2 --recipe.epochs 1 --model.hidden 8".split()
 IMAGE += "--task.count 2 --model.fourier.features 8".split()
 FIT = "--steps 4 --features 4 --hidden 4 --no-animation --device cpu".split()
+AHEAD = "--id machine --time hour --target load --horizon 4".split()
+PARQUET = find_spec("pyarrow") is not None and find_spec("pandas") is not None  # an extra: else these are left out
 FORMS = ("png", "jpg", "gif", "webp", "bmp", "tiff", "ppm")
 
 
@@ -40,19 +43,32 @@ Truths = dict[str, str]
 def figures(ended: Ended) -> str:
     """The figures in a verb's JSON, without times and paths."""
     said = json.loads(ended.out)
-    kept = {key: said[key] for key in ("test", "valid", "accuracy", "loss", "case", "psnr", "best") if key in said}
+    if isinstance(said, list):
+        return json.dumps(said, sort_keys=True)  # answers, a row each
+    kept = {
+        key: said[key]
+        for key in ("test", "valid", "accuracy", "loss", "case", "psnr", "best", "score", "rmse", "mae")
+        if key in said
+    }
     return json.dumps(kept, sort_keys=True)
+
+
+def done_in(log: Path, base: Path | None = None) -> Callable[..., Ended]:
+    """What runs a verb that must end well."""
+
+    def done(*argv: str, where: Path | None = base) -> Ended:
+        ended = run([str(a) for a in argv], where or Path.cwd(), log, 120)
+        if ended.status:
+            raise RuntimeError(f"{' '.join(argv)}: {ended.err[-2000:]}")
+        return ended
+
+    return done
 
 
 def build(base: Path, log: Path) -> Truths:
     """Make the corpus; the figures of every verb on what is intact."""
 
-    def done(*argv: str, where: Path = base) -> Ended:
-        ended = run([str(a) for a in argv], where, log, 120)
-        if ended.status:
-            raise RuntimeError(f"{' '.join(argv)}: {ended.err[-2000:]}")
-        return ended
-
+    done = done_in(log, base)
     rng = np.random.default_rng(0)
     base.mkdir(parents=True)
     done("train", *COPY, "--out", "copy")
@@ -83,7 +99,13 @@ def build(base: Path, log: Path) -> Truths:
         (files / "classes" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 255, (8, 8, 3), np.uint8)).save(files / "classes" / name)
     done("train", "--data", "x.npz", "--device", "cpu", "--recipe.epochs", "1", "--out", "named", where=files)
+    own_data(files, rng, done)
     told = {
+        "eval table": done("eval", "table", "--device", "cpu", "--json", where=files),
+        "predict table": done("predict", "table", "other.csv", "--device", "cpu", "--json", where=files),
+        "eval moves": done("eval", "moves", "--device", "cpu", "--json", where=files),
+        "eval streamed": done("eval", "streamed", "--device", "cpu", "--json", where=files),
+        "unpickle": done("@unpickle", "estimator.safetensors", where=files),
         "eval copy": done("eval", "copy", "--device", "cpu", "--json"),
         "eval image": done("eval", "image", "--device", "cpu", "--json"),
         "eval named": done("eval", "named", "--device", "cpu", "--json", where=files),
@@ -97,6 +119,36 @@ def build(base: Path, log: Path) -> Truths:
         told[f"resume {name}"] = resumed
     shutil.rmtree(base / "scratch")
     return {name: figures(ended) for name, ended in told.items()}
+
+
+def own_data(files: Path, rng: np.random.Generator, done: Callable[..., Ended]) -> None:
+    """Tables, sequences, streamed pictures, coded networks and estimators, each with a run of its own."""
+    from PIL import Image
+
+    short = ("--device", "cpu", "--recipe.epochs", "1")
+    rows = [f"{a:.3f},{b:.3f},{'red' if c > 0 else 'blue'},{2 * a - b:.3f}" for a, b, c in rng.normal(size=(60, 3))]
+    (files / "table.csv").write_text("\n".join(["a,b,colour,price", *rows, ""]))
+    (files / "other.csv").write_text("\n".join(["colour,b,a", "red,1.0,0.5", "blue,,-2", "green,3,1e3", ""]))
+    done("train", "--data", "table.csv", "--target", "price", *short, "--out", "table", where=files)
+    t = np.arange(40)
+    x = np.sin(t * rng.uniform(0.1, 1.0, (24, 1)))[:, :, None] + 0.1 * rng.normal(size=(24, 40, 2))
+    np.savez(files / "moves.npz", x=x, y=np.where(np.arange(24) % 2, "up", "down"), lengths=rng.integers(20, 41, 24))
+    done("train", "--data", "moves.npz", "--goal", "classify", *short, "--out", "moves", where=files)
+    log = [f"{n},{k},{np.sin(k / 3 + n):.4f}" for n in range(3) for k in range(130)]
+    (files / "log.csv").write_text("\n".join(["machine,hour,load", *log, ""]))
+    done("train", "--data", "log.csv", *AHEAD, *short, "--out", "ahead", where=files)
+    (files / "arrays").mkdir()
+    for part, count in (("train", 40), ("test", 10)):
+        np.save(files / "arrays" / f"x_{part}.npy", rng.integers(0, 255, (count, 8, 8, 1), np.uint8))
+        np.save(files / "arrays" / f"y_{part}.npy", np.arange(count) % 2)
+    done("train", "--data", "arrays", *short, "--out", "streamed", where=files)
+    Image.fromarray(rng.integers(0, 255, (16, 16, 3), np.uint8)).save(files / "q.png")
+    done("fit", "q.png", "--bytes", "900", *FIT[:2], *FIT[-3:], "--out", "coded", where=files)
+    if PARQUET:
+        import pandas
+
+        pandas.read_csv(files / "table.csv").to_parquet(files / "table.parquet")
+    done("@pickle", "estimator.safetensors", where=files)
 
 
 def stop_after_an_epoch() -> None:
@@ -168,6 +220,24 @@ def cases() -> list[Case]:
     add("files", "x.npz", "train --data FILE --recipe.epochs 1 --out r --json", 4, None, cpu)
     add("files", "classes/cat/1.png", "train --data classes --recipe.epochs 1 --out r --json", 3, None, cpu)
     add("files", "matrix.npy trajectory.npy t.csv", "spectrum FILE --json", 8)
+    add("files", "coded/q/network.ksp", "render coded/q --out r.png --json", 12, None, cpu)
+    add("files", "table.csv table/checkpoint.safetensors table/data.json", "eval table --json", 7, "eval table", cpu)
+    add("files", "table/inputs.json table/config.json", "eval table --json", 6, None, cpu)
+    add("files", "table/inputs.json table/config.json other.csv", "predict table other.csv --json", 6, None, cpu)
+    add("files", "table/checkpoint.safetensors", "predict table other.csv --json", 4, "predict table", cpu)
+    tables = "table.csv table.parquet" if PARQUET else "table.csv"
+    add("files", tables, "train --data FILE --target price --recipe.epochs 1 --out r --json", 5, None, cpu)
+    add("files", "moves.npz moves/checkpoint.safetensors", "eval moves --json", 5, "eval moves", cpu)
+    add("files", "moves/inputs.json moves/config.json", "eval moves --json", 4, None, cpu)
+    add("files", "moves.npz", "predict moves moves.npz --json", 4, None, cpu)
+    add("files", "moves.npz", "train --data moves.npz --goal classify --recipe.epochs 1 --out r --json", 3, None, cpu)
+    add("files", "log.csv ahead/inputs.json", "forecast ahead --data log.csv --json", 4, None, cpu)
+    add("files", "ahead/config.json ahead/checkpoint.safetensors", "forecast ahead --data log.csv --json", 4, None, cpu)
+    add("files", "t.csv trajectory.npy", "forecast FILE --json", 4)
+    arrays = " ".join(f"arrays/{name}_{part}.npy" for name in "xy" for part in ("train", "test"))
+    add("files", f"{arrays} streamed/checkpoint.safetensors", "eval streamed --json", 4, "eval streamed", cpu)
+    add("files", arrays, "train --data arrays --recipe.epochs 1 --out r --json", 3, None, cpu)
+    add("files", "estimator.safetensors", "@unpickle FILE", 8, "unpickle")
     add(
         "files",
         "space.toml space.json",
@@ -191,6 +261,8 @@ def kind_of(name: str) -> str:
         "npz": "npz",
         "npy": "npy",
         "toml": "text",
+        "ksp": "coded",
+        "parquet": "text",
     }
     return known.get(ending, "picture")
 

@@ -24,9 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parent))
 
-from corpus import COPY, FIT, IMAGE
+from corpus import AHEAD, COPY, FIT, IMAGE, done_in, own_data
 from warm import begin, run, wait, warm_up
 
 LONG = ["--recipe.epochs", "40"]  # so that most kills find it training
@@ -47,7 +49,8 @@ class Work:
 
 
 def _train(name: str, what: list[str]) -> Work:
-    return Work(name, ["train", *what, "--out", "o"], ["train", "--resume", "o"], "o/config.json")
+    goes_on = ["train", "--resume", "o", *(["--devices", "2"] if "--devices" in what else [])]
+    return Work(name, ["train", *what, "--out", "o"], goes_on, "o/config.json")
 
 
 def _tune(name: str, what: list[str]) -> Work:
@@ -60,6 +63,12 @@ WORKS = [
     _tune("tune stacked", COPY),
     _tune("tune pictures", IMAGE),
     _tune("tune monDEQ", MONDEQ),
+    _train("train a table", ["--data", "table.csv", "--target", "price", *LONG]),
+    _train("train a forecaster", ["--data", "log.csv", *AHEAD, "--recipe.epochs", "6"]),
+    _train("train streamed", ["--data", "arrays", *LONG]),
+    _train("train in two processes", [*COPY, "--recipe.epochs", "8", "--devices", "2"]),
+    Work("forecast", ["forecast", "ahead", "--data", "log.csv", "--out", "o"], None, "o/forecast.json"),
+    Work("fit --bytes", ["fit", "p.png", *FIT[:2], *FIT[-3:], "--bytes", "600", "--out", "o"], None, "o/p/network.ksp"),
     Work("fit", ["fit", "p.png", *FIT, "--steps", "400", "--out", "o"], None, "o/p/network.safetensors"),
 ]
 
@@ -75,6 +84,8 @@ class Whole:
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _timeless(part) for key, part in value.items() if key not in TIMES}
+    if isinstance(value, str) and value.startswith(tempfile.gettempdir()):
+        return Path(value).name  # the same data in another folder
     return [_timeless(part) for part in value] if isinstance(value, list) else value
 
 
@@ -98,7 +109,10 @@ def left(folder: Path) -> dict[str, Any]:
 def _fresh(here: Path, files: Path) -> None:
     shutil.rmtree(here, ignore_errors=True)
     here.mkdir(parents=True)
-    shutil.copy(files / "p.png", here / "p.png")
+    for name in ("p.png", "table.csv", "log.csv"):
+        shutil.copy(files / name, here / name)
+    for name in ("arrays", "ahead"):
+        shutil.copytree(files / name, here / name)
 
 
 def killed(work: Work, rng: random.Random, root: Path, files: Path, whole: Whole) -> tuple[int, str | None]:
@@ -177,6 +191,7 @@ def kill_campaign(kills: int, jobs: int, seed: int, minutes: float) -> dict[str,
     with tempfile.TemporaryDirectory(prefix="koopsim-kills-") as folder:
         base = Path(folder)
         Image.frombytes("RGB", (8, 8), random.Random(seed).randbytes(192)).save(base / "p.png")
+        own_data(base, np.random.default_rng(seed), done_in(base / "log"))
         whole = truths(base, base)
         shares = [(n, jobs, seed, base, whole, began + 60 * minutes) for n in range(jobs)]
         with multiprocessing.get_context("fork").Pool(jobs) as pool:

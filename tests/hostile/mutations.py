@@ -13,6 +13,7 @@ import json
 import random
 import struct
 import zipfile
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -274,6 +275,12 @@ def tensor_values(data: bytes, rng: random.Random) -> bytes:
     return _joined(header, body[:at] + bad + body[at + 4 :])
 
 
+def resealed(data: bytes, rng: random.Random) -> bytes:
+    """A coded network (.ksp) changed inside, with a checksum that is right again."""
+    rest = rng.choice(BYTES)(data[8:], rng)
+    return data[:4] + struct.pack("<I", zlib.crc32(rest)) + rest
+
+
 # ---------------------------------------------------------------- arrays
 
 
@@ -338,6 +345,7 @@ KINDS: dict[str, list[Mutation]] = {
     "tensors": [*BYTES, tensor_header, tensor_header, tensor_metadata, tensor_metadata, tensor_values],
     "npz": [*BYTES, npz_members, npz_members, npz_members],
     "npy": [*BYTES, npy_array, npy_array],
+    "coded": [*BYTES, resealed, resealed, resealed, resealed, resealed, resealed],
     "picture": BYTES,
     "text": BYTES,
 }

@@ -22,7 +22,7 @@ def test_a_seed_names_the_mutations(kind, tmp_path):
     data = {
         "json": b'{"a": [1, {"b": 2}]}', "lines": b'{"a": 1}\n{"a": 2}\n', "csv": b"a,b\n1,2\n", "text": b"x = 1\n",
         "tensors": len(header).to_bytes(8, "little") + header + bytes(4), "npz": archive.getvalue(),
-        "picture": b"\x89PNG" + bytes(50), "npy": b"\x93NUMPY" + bytes(100),
+        "picture": b"\x89PNG" + bytes(50), "npy": b"\x93NUMPY" + bytes(100), "coded": b"KSP1" + bytes(60),
     }[kind]  # fmt: skip
     first, again = (mutated(kind, data, random.Random(3)) for _ in range(2))
     assert first == again

@@ -56,6 +56,7 @@ def warm_up() -> None:
     import koopsim.report
     import koopsim.searching.carrying_out
     import koopsim.searching.plots
+    import koopsim.sklearn
     import koopsim.spectral
     import koopsim.zoo  # noqa: F401
 
@@ -78,12 +79,14 @@ def begin(argv: Sequence[str], where: Path, log: Path, prepare: Callable[[], Non
 
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
         os.chdir(where)
+        import doors
+
         from koopsim.cli import main
 
         if prepare:
             prepare()
         try:
-            status = main(list(argv))
+            status = (doors.enter if argv[0].startswith("@") else main)(list(argv))
         except SystemExit as stop:  # tyro's own answer to a bad option
             status = stop.code if isinstance(stop.code, int) else 2 if stop.code else 0
         except BaseException:

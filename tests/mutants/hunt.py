@@ -44,8 +44,13 @@ LEFT_OUT = (
     "inverse_kernels",
     "splitting_kernels",
 )  # a GPU's, pictures
-WORTH = 60.0  # seconds of tests (as they took on unchanged code) that a mutant is shown to
+WORTH = 30.0  # seconds of tests (as they took on unchanged code) that a mutant is shown to
 SECONDS = 300.0  # for the tests of one mutant; one that takes longer is counted by itself, neither noticed nor not
+THROUGH = (
+    "test_ledger", "test_constants", "test_presets", "test_training", "test_schedule", "test_doors", "test_own_module",
+    "test_predicting", "cli/test_forecast", "cli/test_spectrum", "cli/test_data", "cli/test_table_verbs",
+    "cli/test_sequence_verbs", "cli/test_tune", "cli/test_train_images",
+)  # fmt: skip
 LEDGER = "tests/test_ledger.py"
 REACH: dict[str, Any] = {}  # reach.py's map, of this process and its forks
 
@@ -87,7 +92,8 @@ def tests_of(file: Path, line: int) -> list[str]:
     """Those shown a mutant: the ledger, then those that reach its line (of what an import runs: its file)."""
     inside, names, seconds = str(file.relative_to(SOURCE)), REACH["names"], REACH["seconds"]
     found = {n for at in lines_of(file, line) for n in REACH["lines"].get(f"{inside}:{at}", [])}
-    if not found:
+    imported = not found
+    if imported:
         found = {n for at, tests in REACH["lines"].items() if at.rsplit(":", 1)[0] == inside for n in tests}
     room = f"tests/{inside.split('/')[0]}/"
 
@@ -99,10 +105,10 @@ def tests_of(file: Path, line: int) -> list[str]:
             seconds[number],
         )
 
-    chosen, spent = [name for name in names if name.startswith(LEDGER)], 0.0
+    chosen, spent = [name for name in names if imported and name.startswith(LEDGER)], 0.0
     for number in sorted(found, key=distance):
         spent += seconds[number]
-        if spent > WORTH and len(chosen) > 1:
+        if spent > WORTH and chosen:
             break
         chosen.append(names[number])
     return chosen
@@ -203,7 +209,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--skip-controls", dest="controls", action="store_const", const=0)
     parser.add_argument("--minutes", type=float, default=None, help="stop after so long; what was judged counts")
     parser.add_argument("--jobs", "--workers", dest="workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--reach", type=Path, default=None, help="keep the map of tests and lines here, or take it")
+    parser.add_argument("--reach", nargs="*", type=Path, default=[], help="take the map of tests and lines from here")
+    parser.add_argument("--map", type=Path, default=None, help="make that map and keep it here")
     parser.add_argument("--tests", nargs="*", type=Path, default=None, help="map these files of tests alone")
     parser.add_argument("--only", nargs="*", default=None, metavar="FILE:LINE", help="every change at these places")
     parser.add_argument("--out", type=Path, default=None)
@@ -211,13 +218,14 @@ def options() -> argparse.Namespace:
 
 
 def mapped(given: argparse.Namespace) -> dict[str, Any]:
-    if given.reach and given.reach.exists():
-        return kept(given.reach)
-    tests = [f.resolve() for f in given.tests or sorted((ROOT / "tests").rglob("test_*.py"))]
-    found = reach([f for f in tests if "cuda" not in f.name and f.parent.name != "hostile"], given.workers)
+    """The rooms' own tests and those that go through several of them, but not the kernels', which take minutes."""
     if given.reach:
-        keep(found, given.reach)
-    return found
+        return kept(given.reach)
+    tests = given.tests or [
+        *(f for room in ROOMS for f in sorted((ROOT / "tests" / room).rglob("test_*.py"))),
+        *(ROOT / "tests" / f"{name}.py" for name in THROUGH),
+    ]
+    return reach([f.resolve() for f in tests if "cuda" not in f.name and f.parent.name != "kernels"], given.workers)
 
 
 def main() -> int:
@@ -225,9 +233,10 @@ def main() -> int:
     os.environ["OMP_NUM_THREADS"] = "1"
     prepare()
     REACH.update(mapped(given))
-    print(
-        f"{len(REACH['names'])} tests pass; mapped after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True
-    )
+    spent = time.monotonic() - began
+    print(f"{len(REACH['names'])} tests pass; mapped after {spent:.0f} s", file=sys.stderr, flush=True)
+    if given.map:
+        keep(REACH, given.map)
     drawn = draw(given.seed, given.mutants + given.controls)
     jobs = [(-1, *place) for place in drawn[given.mutants :]]
     jobs += [(n, *place) for n, place in enumerate(drawn[: given.mutants])]

@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = str(ROOT / "src" / "koopsim") + os.sep
+CALLS = 12  # of a function that are traced in a test, where that is slow (before Python 3.12)
 TOOL = 4  # sys.monitoring's number for us
 
 
@@ -32,6 +34,7 @@ class Lines:
 
     def __init__(self) -> None:
         self.seen: set[tuple[str, int]] = set()
+        self.calls: Counter[Any] = Counter()
         self.monitoring = getattr(sys, "monitoring", None)
         if self.monitoring:
             self.monitoring.use_tool_id(TOOL, "koopsim-reach")
@@ -43,13 +46,19 @@ class Lines:
         return self.monitoring.DISABLE
 
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(SOURCE):
+        code = frame.f_code
+        if not code.co_filename.startswith(SOURCE) or self.calls[code] >= CALLS:
             return None
+        self.calls[code] += 1
+        self._inside(frame, event, arg)
+        return self._inside
+
+    def _inside(self, frame: Any, event: str, arg: Any) -> Any:
         self.seen.add((frame.f_code.co_filename[len(SOURCE) :], frame.f_lineno))
-        return self._trace
+        return self._inside
 
     def begin(self) -> None:
-        self.seen = set()
+        self.seen, self.calls = set(), Counter()
         if self.monitoring:
             self.monitoring.restart_events()
             self.monitoring.set_events(TOOL, self.monitoring.events.LINE)
@@ -167,6 +176,14 @@ def keep(found: dict[str, Any], path: Path) -> None:
         json.dump(found, file)
 
 
-def kept(path: Path) -> dict[str, Any]:
-    with gzip.open(path, "rt") as file:
-        return json.load(file)
+def kept(paths: list[Path]) -> dict[str, Any]:
+    """What was kept, of several files of tests together."""
+    whole: dict[str, Any] = {"names": [], "seconds": [], "lines": {}}
+    for path in paths:
+        with gzip.open(path, "rt") as file:
+            part, before = json.load(file), len(whole["names"])
+        whole["names"] += part["names"]
+        whole["seconds"] += part["seconds"]
+        for line, tests in part["lines"].items():
+            whole["lines"].setdefault(line, []).extend(before + number for number in tests)
+    return whole

@@ -17,6 +17,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 from koopsim.config import Recipe
 from koopsim.engine.threads import few_threads
+from koopsim.errors import KoopsimError
 from koopsim.implicit.rows import RowDEQ
 from koopsim.nn import SIM
 from koopsim.sklearn import DEQClassifier, DEQRegressor, MonDEQClassifier, SIMClassifier, SIMRegressor
@@ -219,6 +220,16 @@ def test_early_stopping_keeps_the_best():
     y = (noise[1][held] - found._y_mean) / found._y_deviation
     scaled = (found.predict(noise[0][held]) - found._y_mean) / found._y_deviation
     np.testing.assert_allclose(np.mean((scaled - y) ** 2), min(curve), rtol=1e-4)
+
+
+def test_a_pickle_that_was_damaged_is_refused():
+    found = SIMClassifier(epochs=1, random_state=0).fit(np.eye(4), [0, 1, 0, 1])
+    state = found.__getstate__()
+    damaged = bytearray(state["_tensors"])
+    damaged[-3] ^= 64
+    for weights, said in ((bytes(damaged), "its digest does not match"), (b"x" * 40, "not whole"), (b"", "not whole")):
+        with pytest.raises(KoopsimError, match=said):
+            SIMClassifier().__setstate__(state | {"_tensors": weights})
 
 
 def test_pickles_are_safetensors():

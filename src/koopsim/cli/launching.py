@@ -8,19 +8,21 @@ A rank that dies takes the others with it, and one line says which it was. Ctrl-
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from koopsim.errors import KoopsimError
 
 GRACE = 15.0  # seconds that the others have to end by themselves, once one has failed
 NOTICED = 3.0  # seconds in which the rank that began it is known
+PR_SET_PDEATHSIG = 1  # of <linux/prctl.h>
 STOPPED, LOST = 130, 3  # statuses of a verb
 
 
@@ -38,13 +40,28 @@ def launch(command: Sequence[str], devices: int) -> int:
     place |= {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(max(1, _cores() // devices))}
     with tempfile.TemporaryDirectory(prefix="koopsim-ranks-") as folder, contextlib.ExitStack() as files:
         ranks, said = [], [Path(folder) / f"{rank}" for rank in range(devices)]
+        ask = _outlives_nobody()
         for rank in range(devices):  # what the others say is shown where one of them fails
             own = os.environ | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             err = files.enter_context(said[rank].open("wb")) if rank else None
             argv = [sys.executable, "-m", "koopsim", *command]
-            ranks.append(subprocess.Popen(argv, env=own, start_new_session=True, stderr=err))
+            ranks.append(subprocess.Popen(argv, env=own, start_new_session=True, stderr=err, preexec_fn=ask))
         with _passing_on(ranks):
             return _watched(ranks, said)
+
+
+def _outlives_nobody() -> Callable[[], None] | None:
+    """What a rank does first: ask to be killed when its parent is, who cannot say so then (Linux alone can)."""
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()  # looked up before the fork, after which little is safe
+
+    def ask() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died in between
+            os._exit(LOST)
+
+    return ask
 
 
 def _cores() -> int:

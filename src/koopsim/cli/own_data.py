@@ -41,6 +41,8 @@ def _holds_sequences(folder: Path) -> bool:
     from koopsim.datasets.sequence_files import FILES
 
     inside = [p for p in folder.iterdir() if not p.name.startswith(".")]
+    if {"x_train.npy", "y_train.npy"} <= {p.name for p in inside}:  # pictures, as datasets/blocks.py streams them
+        return False
     files = inside if not any(p.is_dir() for p in inside) else [f for p in inside if p.is_dir() for f in p.iterdir()]
     return any(f.suffix.lower() in FILES for f in files)
 

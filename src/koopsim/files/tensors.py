@@ -69,17 +69,34 @@ def read_tensors(path: Path, what: str, finite: bool = True) -> tuple[dict[str, 
         raise
     except (SafetensorError, OSError, ValueError, RuntimeError, OverflowError) as error:
         raise KoopsimError(f"{path} is not a whole {what} ({_first(error)}). It cannot be used.") from error
+    return tensors, _believed(tensors, texts, str(path), finite)
+
+
+def tensors_of(data: bytes, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(tensors, header) of the bytes that `tensors_bytes` made; one line where they are broken."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = load(data)
+        head = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")].decode(), what)
+        texts = dict(head.get("__metadata__", {}))
+    except (SafetensorError, ValueError, RuntimeError, OverflowError, TypeError, KeyError) as error:
+        raise KoopsimError(f"The weights of {what} are not whole ({_first(error)}). They cannot be used.") from error
+    return tensors, _believed(tensors, texts, f"What is in {what}", finite=True)
+
+
+def _believed(tensors: Mapping[str, Tensor], texts: dict[str, str], where: str, finite: bool) -> dict[str, Any]:
+    """The header, once digest and values are in order."""
     said = texts.pop(DIGEST, None)
     if said is not None and said != digest_of(tensors, texts):
         raise KoopsimError(
-            f"{path} is not what was written: its digest does not match its tensors. It is damaged and cannot be used."
+            f"{where} is not what was written: its digest does not match its tensors. It is damaged and cannot be used."
         )
-    if finite:
-        for name, t in tensors.items():
-            if t.is_floating_point() and not bool(t.isfinite().all()):
-                raise KoopsimError(f"{path}: the tensor {name!r} holds NaN or infinite values. It cannot be used.")
-    header = {key: parse_json(text, f"{path}, header {key!r}") for key, text in texts.items()}
-    return tensors, header
+    for name, t in tensors.items():
+        if finite and t.is_floating_point() and not bool(t.isfinite().all()):
+            raise KoopsimError(f"{where}: the tensor {name!r} holds NaN or infinite values. It cannot be used.")
+    return {key: parse_json(text, f"{where}, header {key!r}") for key, text in texts.items()}
 
 
 def require_match(own: Mapping[str, Tensor], theirs: Mapping[str, Tensor], path: Path | str, what: str) -> None:

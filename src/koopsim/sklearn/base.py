@@ -28,7 +28,7 @@ from koopsim.datasets.row_splits import TEST, split_rows
 from koopsim.engine.drive import pick_device
 from koopsim.engine.threads import few_threads
 from koopsim.errors import KoopsimError
-from koopsim.files.tensors import require_match, tensors_bytes
+from koopsim.files.tensors import require_match, tensors_bytes, tensors_of
 from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.sklearn.fitted import HeldOut, Learnt, learn, untrained_model
@@ -225,10 +225,8 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         state = dict(state)
         weights, about = state.pop("_tensors", None), state.pop("_about", None)
         if weights is not None:
-            from safetensors.torch import load
-
             config = from_dict(ModelConfig, state["_model_config"], "a pickled estimator")
-            tensors, model = load(weights), build(config)
+            (tensors, _), model = tensors_of(weights, "a pickled estimator"), build(config)
             own = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
             require_match(model.state_dict(), own, "a pickled estimator", "model of another kind")
             model.load_state_dict(own)
