@@ -1,7 +1,7 @@
 """Tables 1 and 2 again inside a lease: what is most worth knowing first, each row kept as it ends, over by a deadline.
 
-    python benchmarks/again.py table1 --seconds 540 --out $OUT [--lanes 6] [--scale smoke --device cpu]
-    python benchmarks/again.py table1 table2 signals ...        # in this order of worth
+    python benchmarks/again.py table1 --seconds 400 --out $OUT [--lanes 10] [--scale smoke --device cpu]
+    python benchmarks/again.py table1 table2 --earlier again.tar.gz ...        # go on in another lease
 
 A job is a verb of koopsim in a process of its own. So many lanes run beside each other (small models leave most of a
 GPU idle; NVIDIA's MPS is started where it is there, else a lane is enough), a job that cannot end in time is not begun,
@@ -32,7 +32,8 @@ from koopsim.runs import environment, write_json
 MAX_T = 6  # epochs of a trial, the paper's
 SOLVER = ("--model.forward.method", "broyden", "--model.backward.method", "broyden",
           "--model.forward.max-steps", 80, "--model.backward.max-steps", 80)  # fmt: skip
-DEQ_TRIALS = ((2, 1e-3), (5, 1e-3), (5, 2e-3), (5, 5e-4), (10, 2e-3), (10, 1e-3))  # batch, learning rate
+DEQ_TRIALS = ((5, 1e-3), (2, 1e-3), (5, 2e-3), (10, 2e-3))  # batch, learning rate
+SIMS = ("sim-single", "sim-two")
 MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/koopsim-mps", "CUDA_MPS_LOG_DIRECTORY": "/tmp/koopsim-mps"}
 
 
@@ -58,7 +59,7 @@ class Lease:
         self.jobs, self.arguments = jobs, arguments
         self.folder = arguments.work / "again"
         self.start = time.monotonic()
-        self.mps = mps_starts() if arguments.device != "cpu" else False
+        self.mps = arguments.device != "cpu" and mps_starts()
         self.lanes = arguments.lanes if self.mps or arguments.device == "cpu" else 1
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -86,17 +87,23 @@ class Lease:
         return all(other.status not in ("waiting", "running") for other in before)
 
     def begin(self, job: Job) -> bool:
+        folder, epochs = self.folder / job.name, len(self.metrics(job.name))
+        if (folder / "result.json").exists() or (job.stop and epochs >= job.stop):  # of an earlier lease
+            job.status = "done before"
+            return False
         if self.now() + job.seconds > self.arguments.seconds:
             job.status = "no time left"
             return False
+        begun = (folder / "config.json").exists()
         try:
-            words = [*map(str, job.words(self)), "--device", self.arguments.device, "--json"]
+            own = ("train", "--resume", folder) if begun else job.words(self)
+            words = [*map(str, own), "--device", self.arguments.device, "--json"]
         except (LookupError, OSError, ValueError) as error:  # what it builds on did not come to an end
             job.status = f"cannot begin: {error}"
             return False
         job.status, job.began = "running", self.now()
         log = (self.folder / f"{job.name}.log").open("wb")
-        out = [] if "--out" in words else ["--out", str(self.folder / job.name)]
+        out = [] if begun else ["--out", str(folder)]
         job.process = subprocess.Popen([sys.executable, "-m", "koopsim", *words, *out], stdout=subprocess.DEVNULL,
                                        stderr=log, env=os.environ | (MPS if self.mps else {}))  # fmt: skip
         return True
@@ -135,7 +142,8 @@ class Lease:
         with tarfile.open(part, "w:gz", compresslevel=1) as archive:
             archive.add(self.folder, "again", filter=light)
         part.rename(out / "again.tar.gz")
-        print(f"{self.now():.0f} s", *(f"{row['name']}: {row['status']}" for row in rows), sep="  ", flush=True)
+        told = [f"{row['name']}: {row['status']}" for row in rows if row["status"] != "waiting"]
+        print(f"{self.now():.0f} s", *told, sep="  ", flush=True)
 
 
 def light(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
@@ -148,6 +156,9 @@ def mps_starts() -> bool:
     tool = shutil.which("nvidia-cuda-mps-control")
     if tool is None:
         return False
+    if Path("/tmp/nvidia-mps/control").exists():  # somebody's: then his
+        MPS.clear()
+        return True
     Path(MPS["CUDA_MPS_PIPE_DIRECTORY"]).mkdir(exist_ok=True)
     if subprocess.run([tool, "-d"], env=os.environ | MPS, timeout=20, check=False).returncode:
         return False
@@ -162,20 +173,18 @@ def mps_starts() -> bool:
 
 def table1(smoke: bool) -> list[Job]:
     """The paper's searches of both SIMs, confirmed, three seeds; trials of the DEQ, three seeds; other horizons."""
-    scale = ("--scale", "smoke") if smoke else ()
+    scale = ("--scale", "smoke", "--task.train", 60, "--task.valid", 20, "--task.test", 20) if smoke else ()
     few = ("--confirm", 2, "--confirm-seeds", 2) if smoke else ("--confirm", 4, "--confirm-seeds", 3)
     jobs = [
-        Job(f"search-copy-{kind}", lambda lease, kind=kind: ("tune", f"copy/{kind}", *few, "--retrain", 3, *scale), 150)
-        for kind in ("sim-single", "sim-two")
+        Job(f"search-copy-{kind}", lambda lease, kind=kind: ("tune", f"copy/{kind}", *few, "--retrain", 0, *scale), 90)
+        for kind in SIMS
     ]
     trials = []
     for number, (batch, rate) in enumerate(DEQ_TRIALS[: 2 if smoke else None]):
         words = ("train", "copy/deq", *scale, "--train-on", "train", *SOLVER, "--recipe.batch-size", batch,
                  "--recipe.learning-rate", rate, "--seed", 100 + number)  # fmt: skip
-        trials.append(Job(f"trial-copy-deq-{number}", lambda lease, words=words: words, 60, stop=MAX_T))
-    if smoke:
-        for trial in trials:
-            trial.stop = 2
+        stop = 2 if smoke else MAX_T
+        trials.append(Job(f"trial-copy-deq-{number}", lambda lease, words=words: words, 60, stop=stop))
     names = tuple(trial.name for trial in trials)
 
     def chosen(lease: Lease, seed: int, *more: object) -> Sequence[object]:
@@ -183,18 +192,26 @@ def table1(smoke: bool) -> list[Job]:
         return ("train", "copy/deq", *scale, *SOLVER, "--recipe.batch-size", batch, "--recipe.learning-rate", rate,
                 "--seed", seed, *more)  # fmt: skip
 
+    def sims(horizon: int, kind: str, seeds: int) -> list[Job]:
+        name, long = f"copy{'' if horizon == 500 else horizon}-{kind}", ("--task.horizon", horizon)
+        return [
+            Job(
+                f"{name}-seed{s}",
+                lambda lease, s=s: best_of(lease, kind, s, *scale, *long),
+                40,
+                (f"search-copy-{kind}",),
+            )
+            for s in range(seeds)
+        ]
+
     jobs += trials
     jobs += [Job(f"copy-deq-seed{s}", lambda lease, s=s: chosen(lease, s), 150, names) for s in range(3)]
-    for horizon in (40, 60) if smoke else (1000, 2000):
-        long = ("--task.horizon", horizon)
-        for kind in ("sim-single", "sim-two"):
-            jobs += [
-                Job(f"copy{horizon}-{kind}-seed{s}", lambda lease, k=kind, s=s, long=long: best_of(lease, k, s, *long),
-                    60, (f"search-copy-{kind}",))
-                for s in range(3 if horizon == 1000 else 1)
-            ]  # fmt: skip
-        jobs.append(Job(f"copy{horizon}-deq-seed0", lambda lease, long=long: chosen(lease, 0, *long), 200, names))
-    return jobs
+    here, longer, longest = (20, 30, 40) if smoke else (500, 1000, 2000)
+    jobs += [job for kind in SIMS for job in sims(here, kind, 3)]
+    jobs += [job for kind in SIMS for job in sims(longer, kind, 3)] + [
+        job for kind in SIMS for job in sims(longest, kind, 1)
+    ]
+    return [*jobs, Job(f"copy{longer}-deq-seed0", lambda lease: chosen(lease, 0, "--task.horizon", longer), 250, names)]
 
 
 def best_trial(lease: Lease, names: Sequence[str]) -> int:
@@ -223,7 +240,7 @@ def table2(smoke: bool) -> list[Job]:
 
     jobs = [
         job(f"{data}-{kind}-projector", f"{data}/{kind}", s, 35, "--model.projector")
-        for kind in ("sim-single", "sim-two") for s in range(3)
+        for kind in SIMS for s in range(3)
     ]  # fmt: skip
     published = {"single": (1e-3, 25), "multi": (1e-2, 10)}  # rate, epochs between drops: of their train.py
     for s in range(3):
@@ -241,15 +258,23 @@ PARTS = {"table1": table1, "table2": table2}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=PARTS)
-    parser.add_argument("--seconds", type=float, default=540)
-    parser.add_argument("--lanes", type=int, default=6)
+    parser.add_argument("--seconds", type=float, default=400)
+    parser.add_argument("--lanes", type=int, default=10)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--scale", choices=("paper", "smoke"), default="paper")
     parser.add_argument("--work", type=Path, default=Path("/tmp/koopsim-again"))
+    parser.add_argument("--earlier", type=Path, help="again.tar.gz of an earlier lease: what is unfinished goes on")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
-    Lease([job for part in arguments.parts for job in PARTS[part](arguments.scale == "smoke")], arguments).run()
+    if arguments.earlier:
+        with tarfile.open(arguments.earlier) as archive:
+            archive.extractall(arguments.work, filter="data")
+    smoke = arguments.scale == "smoke"
+    jobs = [job for part in arguments.parts for job in PARTS[part](smoke)]
+    for job in jobs:
+        job.seconds *= not smoke
+    Lease(jobs, arguments).run()
 
 
 if __name__ == "__main__":
