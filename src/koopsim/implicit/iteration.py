@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from koopsim.errors import KoopsimError
 from koopsim.implicit.info import Info, capturing
+from koopsim.implicit.ledger import ledger_of
 
 Map = Callable[[Tensor], Tensor]
 Propose = Callable[[int, Tensor, Tensor, Tensor, Tensor], Tensor]  # (step, z, f(z), g, ||g||) -> next z
@@ -39,7 +40,6 @@ EPS = 1e-8  # a state this small counts as zero in the relative residual
 KINDS = ("relative", "absolute")
 
 
-@runtime_checkable
 class Narrowing(Protocol):
     """A map that can leave samples out."""
 
@@ -50,6 +50,11 @@ class Narrowing(Protocol):
     def rows(self, index: Tensor, /) -> Map:
         """The same map for the samples `index` alone."""
         ...
+
+
+def narrows(f: Any) -> TypeGuard[Narrowing]:
+    """As isinstance, which for a protocol takes as long as a small cell."""
+    return hasattr(f, "rows") and hasattr(f, "worthwhile")
 
 
 @dataclass(frozen=True)
@@ -126,60 +131,36 @@ def evaluated(f: Map, z: Tensor) -> Tensor:
             "The cell changed its argument z in place; expected a new tensor, since the solver compares f(z) with z. "
             "Replace operations such as z.add_(...) or z += ... by z = z + ..."
         )
-    return fz.to(z.dtype)
+    return fz if fz.dtype == z.dtype else fz.to(z.dtype)
 
 
 @torch.no_grad()
 @np.errstate(all="ignore")  # a sample may blow up; that is what the residual is for
 def iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: Tolerance) -> tuple[Tensor, Info]:
-    """Inside, z is (B, D) and what belongs to a sample is (B, 1), tensors on a GPU and NumPy's on a CPU."""
+    """Inside, z is (B, D) and what belongs to a sample is (B, 1)."""
     shape = z0.shape
-    z = best = z0.reshape(shape[0], math.prod(shape[1:]))
-    may_stop = not capturing()
-    xp: Any = np if z.device.type == "cpu" else torch
-    worst = numbers(z.new_full((shape[0], 1), math.inf))  # of the best point's parts
-    parts = numbers(z.new_full((shape[0], len(tol.sizes)), math.inf))
-    active = numbers(torch.ones(shape[0], 1, dtype=torch.bool, device=z.device))
-    steps = numbers(torch.zeros(shape[0], 1, dtype=torch.int64, device=z.device))
-    whole = f if isinstance(f, Narrowing) else None
-    part, rows, fz, left = f, None, z, shape[0]
+    z = z0.reshape(shape[0], math.prod(shape[1:]))
+    may_stop, kept = not capturing(), ledger_of(z, tol)
+    whole = f if narrows(f) else None
+    part, rows, fz = f, None, z
     for k in range(max_steps):
-        steps += active
         fz = _mapped(part, z, fz, rows, shape)
-        g = fz - z
-        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-        residual = tol.residuals(g, fz, norm)
-        largest = residual if residual.shape[1] == 1 else xp.amax(residual, axis=1, keepdims=True)
-        better = largest < worst  # false for nan
-        if xp is np and better.all():
-            best = z
-        else:
-            best = torch.where(torch.as_tensor(better), z, best)
-        worst = xp.where(better, largest, worst)
-        if residual.shape[1] > 1:
-            parts = xp.where(better, residual, parts)
-        active = active & (largest >= tol.value) & (largest < math.inf)  # false once converged or not finite
+        g, norm = kept.judge(z, fz)
         if k + 1 == max_steps:
             break
         if may_stop:
-            left = int(active.sum())
+            left = kept.left()
             if left == 0:
                 break
             if whole is not None and left <= whole.worthwhile * (shape[0] if rows is None else len(rows)):
-                rows = torch.as_tensor(active).squeeze(1).nonzero().squeeze(1)
+                rows = kept.rows()
                 part = whole.rows(rows)
-        proposed = propose(k, z, fz, g, norm)
-        if may_stop and left == shape[0]:
-            z = proposed.clone() if proposed is fz else proposed  # a cell may use the memory of f(z) again
-        else:
-            z = torch.where(torch.as_tensor(active), proposed, best)
-    worst = torch.as_tensor(worst).squeeze(1)
-    own = torch.as_tensor(parts) if len(tol.sizes) > 1 else None
-    return best.view(shape), Info(torch.as_tensor(steps).squeeze(1), worst, worst < tol.value, own)
+        z = kept.next(propose(k, z, fz, g, norm), fz)
+    return kept.best.view(shape), kept.info()
 
 
 def _mapped(f: Map, z: Tensor, before: Tensor, rows: Tensor | None, shape: torch.Size) -> Tensor:
     """f(z), (B, D); with `rows` f is of these samples alone, and a frozen one has its f(z) already."""
-    if rows is None:
-        return evaluated(f, z.view(shape)).reshape(z.shape)
-    return before.index_copy(0, rows, evaluated(f, z[rows].view(-1, *shape[1:])).reshape(-1, z.shape[1]))
+    if rows is not None:
+        return before.index_copy(0, rows, evaluated(f, z[rows].view(-1, *shape[1:])).reshape(-1, z.shape[1]))
+    return evaluated(f, z) if len(shape) == 2 else evaluated(f, z.view(shape)).reshape(z.shape)

@@ -14,8 +14,9 @@ What all of them share (samples that stop one by one, the best point, tolerances
     newton     z <- z + s, (I - J) s = g(z), the linear system by a Krylov method
 
 A solver of one's own is a function (f, z0, max_steps=, tol=) -> (z, Info), given to `DEQ` or made known by its name
-(`@SOLVERS.register`). On a GPU the cost is the number of kernels, so inner products over a history are batched, and
-there they are spelt as a product and a sum rather than a matmul, which autocast or TF32 would round.
+(`@SOLVERS.register`). The cost is the number of calls: inner products over a history are batched, on a GPU spelt as a
+product and a sum rather than a matmul, which autocast or TF32 would round, and a sample's own numbers are NumPy's on a
+CPU.
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from koopsim.errors import KoopsimError
 from koopsim.implicit.info import Info
-from koopsim.implicit.iteration import Map, Tolerance, check, evaluated, iterate, tolerance
+from koopsim.implicit.iteration import Map, Tolerance, check, evaluated, iterate, numbers, tolerance
 from koopsim.registry import SOLVERS
 
 Solver = Callable[..., tuple[Tensor, Info]]  # (f, z0, max_steps=, tol=) -> (z, how it went)
@@ -37,20 +40,21 @@ Solver = Callable[..., tuple[Tensor, Info]]  # (f, z0, max_steps=, tol=) -> (z, 
 
 def _dots(history: Tensor, v: Tensor) -> Tensor:
     """(B, m, D), (B, D) -> (B, m)"""
-    if _matmul_is_exact(v):
-        return torch.bmm(history, v.unsqueeze(2)).squeeze(2)
+    if _on_host(v):
+        return torch.from_numpy(np.matmul(history.numpy(), v.numpy()[:, :, None])[:, :, 0])
     return (history * v.unsqueeze(1)).sum(-1)
 
 
 def _combine(weights: Tensor, history: Tensor) -> Tensor:
     """(B, m), (B, m, D) -> (B, D)"""
-    if _matmul_is_exact(history):
-        return torch.bmm(weights.unsqueeze(1), history).squeeze(1)
+    if _on_host(history):
+        return torch.from_numpy(np.matmul(weights.numpy()[:, None], history.numpy())[:, 0])
     return (weights.unsqueeze(-1) * history).sum(1)
 
 
-def _matmul_is_exact(v: Tensor) -> bool:
-    return v.device.type == "cpu" and not torch.is_autocast_enabled("cpu")
+def _on_host(v: Tensor) -> bool:
+    """Where NumPy's product of many small matrices takes a third of the time of torch's; autocast does not round it."""
+    return v.device.type == "cpu" and v.dtype in (torch.float32, torch.float64)
 
 
 @SOLVERS.register
@@ -182,17 +186,24 @@ def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, memor
         n = (k - 1) % m  # corrections in use
         w = g - _combine(_dots(V[:, :n], g), U[:, :n]) if n else g
         v = _combine(_dots(U[:, :n], s), V[:, :n]) - s if n else -s
-        ss = (s * s).sum(1, keepdim=True)
-        inverse = torch.where(ss > tiny, 1 / ss, 0)  # no step, no correction
-        t = (s * w).sum(1, keepdim=True) * inverse
-        gap = 1 - t
-        theta = torch.where(gap.abs() < 0.1, (1 - torch.copysign(gap.new_full((), 0.1), gap)) / t, 1)
-        step = w / (1 - theta * t)
-        U[:, n] = step * (theta * inverse)
+        ss, sw = (numbers((s * other).sum(1, keepdim=True)) for other in (s, w))
+        longer, share = _lengths(ss, sw, tiny)
+        step = w * torch.as_tensor(longer)
+        torch.mul(step, torch.as_tensor(share), out=U[:, n])
         V[:, n] = v
         return z + step
 
     return iterate(f, z0, propose, max_steps, tolerance(tol))
+
+
+def _lengths(ss: Any, sw: Any, tiny: float) -> tuple[Any, Any]:
+    """Of s.s and s.w, numbers of the samples: 1 / (1 - theta t), and theta / s.s."""
+    xp: Any = torch if isinstance(ss, Tensor) else np
+    inverse = xp.where(ss > tiny, 1 / ss, 0)  # no step, no correction
+    t = sw * inverse
+    gap = 1 - t
+    theta = xp.where(abs(gap) < 0.1, (1 - xp.copysign(0.1 + 0 * gap, gap)) / t, 1)
+    return 1 / (1 - theta * t), theta * inverse
 
 
 @SOLVERS.register
