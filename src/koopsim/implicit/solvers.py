@@ -80,9 +80,9 @@ def solve_spd(A: Tensor, b: Tensor) -> Tensor:
     """x with A x = b for a batch of small symmetric positive definite A: (B, m, m), (B, m) -> (B, m).
 
     On a GPU Gauss-Jordan without pivoting, which such matrices do not need: `torch.linalg.solve` asks the host whether
-    the factorisation failed; this never does. One that did gives nan or infinity either way.
+    the factorisation failed; this never does, and takes bfloat16. One that did gives nan or infinity either way.
     """
-    if A.device.type == "cpu":
+    if _on_host(A):
         return torch.linalg.solve_ex(A, b.unsqueeze(-1), check_errors=False).result.squeeze(-1)
     m = b.shape[1]
     system = torch.cat([A, b.unsqueeze(-1)], dim=-1)
