@@ -188,8 +188,8 @@ def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, memor
         v = _combine(_dots(U[:, :n], s), V[:, :n]) - s if n else -s
         ss, sw = (numbers((s * other).sum(1, keepdim=True)) for other in (s, w))
         longer, share = _lengths(ss, sw, tiny)
-        step = w * torch.as_tensor(longer)
-        torch.mul(step, torch.as_tensor(share), out=U[:, n])
+        step = w * torch.as_tensor(longer, dtype=z.dtype)
+        torch.mul(step, torch.as_tensor(share, dtype=z.dtype), out=U[:, n])
         V[:, n] = v
         return z + step
 
