@@ -119,11 +119,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--steps", action="store_true", help="whole training steps too")
+    parser.add_argument("--profiles", action="store_true", help="and the kernels of each")
     parser.add_argument("--kinds", nargs="+", default=["layers", "cluster"])
     arguments = parser.parse_args()
     variants = [("layers", {"PRECISION": p, "ROWS": r}, {}) for p in ("ieee", "tf32x3") for r in (16, 32)]
-    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": c}) for c in (8, 4)]
-    rows = []
+    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": c}) for c in (8, 16, 4)]
+    rows, profiles = [], []
+
+    def save() -> None:
+        if arguments.out:
+            write_json(arguments.out, {"rows": rows, "profiles": profiles, "environment": environment()})
+
     for kind, own, cluster in (v for v in variants if v[0] in arguments.kinds):
         os.environ["KOOPSIM_CLUSTERS"] = str(int(kind == "cluster"))
         for module, values in ((tcn, own), (tcn_cluster, cluster)):
@@ -138,13 +144,14 @@ def main() -> None:
             except Exception as error:
                 row["failed"] = f"{type(error).__name__}: {str(error)[:200]}"
             rows.append(row)
+            save()
             print({k: round(v, 7) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
     os.environ["KOOPSIM_CLUSTERS"], tcn_cluster.CLUSTER, tcn.ROWS = "1", 8, 16
     works = [("copy/sim-single", 1, "float32"), ("copy/sim-single", 20, "float32")]
     works += [("cifar10/sim-single", 512, "bf16"), ("cifar10/sim-single", 128, "bf16")]
-    profiles = [profile(*work) for work in works] if arguments.steps else []
-    if arguments.out:
-        write_json(arguments.out, {"rows": rows, "profiles": profiles, "environment": environment()})
+    for work in works if arguments.profiles else []:
+        profiles.append(profile(*work))
+        save()
 
 
 if __name__ == "__main__":

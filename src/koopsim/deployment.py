@@ -4,16 +4,18 @@
     y = answer(x)                                             x (B, 3, 32, 32), any B
 
 On CUDA the fused map (nn/fuse.py) is captured once for each shape, so that an answer costs a copy, a replay and a copy,
-and the host no longer counts: at batch 1 that is most of the time. A batch in between is filled up to the next captured
-one, a larger one is cut. What a graph reads and writes is its own: callers take turns at it, each on its own stream,
-and get a tensor that nobody else will write to. On a CPU there is nothing to capture; the map is fused all the same. A
-model that is no SIM may ask its own tensors how to go on, as a solver does, and is answered by as it is.
+and the host no longer counts. A batch in between is filled up to the next captured one, a larger one is cut. What a
+graph reads and writes is its own: callers take turns at it, each on its own stream, and get a tensor that nobody else
+will write to. Where the GPU has thread block clusters and the lift is a TCN or a VGG, a few inputs at once are answered
+by one kernel without a graph (nn/kernels/answer.py), in float32 whatever `autocast` says. On a CPU there is nothing to
+capture; the map is fused all the same. A model that is no SIM may ask its own tensors how to go on, as a solver does,
+and is answered by as it is.
 """
 
 import copy
 import threading
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,10 @@ from torch import Tensor, nn
 from koopsim.errors import KoopsimError
 from koopsim.nn.fuse import fuse
 from koopsim.nn.sim import SIM
+from koopsim.nn.transforms import TRITON
+
+if TYPE_CHECKING:
+    from koopsim.nn.kernels.answer import Answering
 
 ALIGNED = 8  # channels: what tensor cores take at a time
 
@@ -45,9 +51,26 @@ def deploy(
     first = next(model.parameters(), torch.empty(0))
     place = torch.device(device) if device is not None else first.device
     if isinstance(model, SIM):
-        return Deployed(fuse(model, ALIGNED if place.type == "cuda" else 1).to(place), sorted(sizes), place, autocast)
+        fused = fuse(model, ALIGNED if place.type == "cuda" else 1).to(place)
+        return Deployed(fused, sorted(sizes), place, autocast, _of_few(model, sorted(sizes)[0][1:], place))
     plain = copy.deepcopy(model).eval().requires_grad_(False).to(place)
     return Deployed(plain, sorted(sizes), place, autocast, capture=False)
+
+
+def _of_few(model: SIM, shape: tuple[int, ...], device: torch.device) -> "Answering | None":
+    """One kernel for a few inputs, where there is one and it starts."""
+    if device.type != "cuda" or not TRITON:
+        return None
+    from koopsim.nn.kernels.answer import answering
+
+    found = answering(fuse(model), shape, device)
+    try:
+        if found is not None:
+            found(torch.zeros(1, *shape))
+            torch.cuda.synchronize(device)
+    except KoopsimError:  # a part of a GPU has no room for a cluster
+        return None
+    return found
 
 
 class Deployed:
@@ -59,8 +82,10 @@ class Deployed:
         shapes: list[tuple[int, ...]],
         device: torch.device,
         autocast: torch.dtype | None,
+        of_few: "Answering | None" = None,
         capture: bool = True,
     ):
+        self.of_few = of_few
         self.model, self.device, self.autocast, self.trailing = model, device, autocast, shapes[0][1:]
         self.graphs = [Graph(self, shape) for shape in shapes] if device.type == "cuda" and capture else []
 
@@ -71,6 +96,8 @@ class Deployed:
                 f"An input has the shape {tuple(x.shape)}; this model was deployed for (batch, "
                 f"{', '.join(str(n) for n in self.trailing)})."
             )
+        if self.of_few is not None and len(x) <= self.of_few.most:
+            return self.of_few(x)
         if not self.graphs:
             return self.plainly(x.to(self.device))
         graph = next((g for g in self.graphs if g.batch >= len(x)), self.graphs[-1])

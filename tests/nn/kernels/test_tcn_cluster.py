@@ -1,9 +1,6 @@
 """The CUDA kernels of all layers at once (`tcn.cu`), built for a CPU with threads for threads, against the blocks."""
 
 import ctypes
-import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,63 +10,7 @@ from koopsim.nn import TCN
 from koopsim.nn.kernels import tcn_cluster
 from koopsim.nn.lift import residual_of
 
-EMULATOR = """
-#define EMULATED
-#define __device__
-#define __global__
-#define __forceinline__ inline
-#define __launch_bounds__(n)
-#define __cluster_dims__(...)
-#define UNROLL
-#define SHARED own_memory
-#include <barrier>
-#include <memory>
-#include <thread>
-#include <vector>
-struct float2 { float x, y; };
-struct float4 { float x, y, z, w; };
-struct Index { unsigned x, y, z; };
-static thread_local Index threadIdx, blockIdx, gridDim;
-static thread_local unsigned place;
-static thread_local float* own_memory;
-static std::vector<std::vector<float>> memories;
-static std::unique_ptr<std::barrier<>> everybody;
-static unsigned cluster_rank() { return blockIdx.x % CLUSTER; }
-static void cluster_sync() { everybody->arrive_and_wait(); }
-static void block_sync() { everybody->arrive_and_wait(); }
-static std::vector<std::unique_ptr<std::barrier<>>> pairs;
-static std::vector<float> told;
-static void together() { pairs[place / 2]->arrive_and_wait(); }
-static float with_neighbour(float v) {
-    told[place] = v;
-    together();
-    float sum = told[place & ~1u] + told[place | 1u];
-    together();
-    return sum;
-}
-static void store_at(unsigned rank, float* local, float2 v) {
-    float* there = memories[rank].data() + (local - own_memory);
-    there[0] = v.x, there[1] = v.y;
-}
-#include "tcn.cu"
-template <class F> static void run(unsigned blocks, unsigned count, int bytes, unsigned first, F kernel) {
-    memories.assign(blocks, std::vector<float>(bytes / 4, __builtin_nanf("")));
-    everybody = std::make_unique<std::barrier<>>(blocks * count);
-    told.assign(blocks * count, 0);
-    pairs.clear();
-    for (unsigned i = 0; i < blocks * count / 2; i++) pairs.push_back(std::make_unique<std::barrier<>>(2));
-    std::vector<std::thread> threads;
-    for (unsigned i = 0; i < blocks * count; i++)
-        threads.emplace_back([=] {
-            place = i, threadIdx.x = i % count, blockIdx.x = first + i / count;
-            own_memory = memories[i / count].data();
-            kernel();
-        });
-    for (auto& t : threads) t.join();
-}
-template <class F> static void launch(int sequences, int bytes, F kernel) {
-    for (int sequence = 0; sequence < sequences; sequence++) run(CLUSTER, THREADS, bytes, sequence * CLUSTER, kernel);
-}
+CALLS = """
 extern "C" void forward(int bytes, const float* x, const float* R, const float* r, const float* W, const float* b,
                         float* last, float* h, float* a, int T, int sequences, int each, int projected) {
     launch(sequences, bytes, [=] { temporal_forward(x, R, r, W, b, last, h, a, T, sequences, each, projected); });
@@ -91,25 +32,6 @@ extern "C" void weights(int bytes, const float* g, const float* h, const float* 
 """
 
 
-@pytest.fixture(scope="module")
-def emulated(tmp_path_factory):
-    """(sizes) -> the kernels as a library."""
-    if shutil.which("g++") is None:
-        pytest.skip("no C++ compiler here")
-    folder = tmp_path_factory.mktemp("emulated")
-
-    def build(**sizes: int) -> ctypes.CDLL:
-        source, library = folder / "emulator.cpp", folder / ("_".join(map(str, sizes.values())) + ".so")
-        source.write_text(EMULATOR)
-        defines = [f"-D{key}={value}" for key, value in sizes.items()]
-        include = f"-I{Path(tcn_cluster.__file__).parent}"
-        command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", include, *defines, source, "-o", library]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
-        return ctypes.CDLL(str(library))
-
-    return build
-
-
 @pytest.mark.parametrize(
     ("sequences", "T", "levels", "C", "K", "inputs", "cluster"),
     [(2, 19, 3, 4, 4, 1, 4), (1, 5, 1, 2, 4, 2, 8), (2, 33, 2, 6, 4, 2, 2)],
@@ -119,7 +41,7 @@ def test_all_layers_at_once_are_the_blocks(emulated, sequences, T, levels, C, K,
     torch.manual_seed(T)
     monkeypatch.setattr(tcn_cluster, "CLUSTER", cluster)
     tcn, L = TCN(3, levels, C, K, inputs), 2 * levels
-    library = emulated(C=C, K=K, L=L, I=inputs, CLUSTER=cluster, THREADS=6)
+    library = emulated("tcn.cu", CALLS, C=C, K=K, L=L, I=inputs, OUTS=tcn_cluster.outs(C), CLUSTER=cluster, THREADS=6)
     x = torch.randn(sequences, T, inputs)
     convs = [conv for block in tcn.blocks for conv in (block.first, block.second)]  # pyright: ignore
     W, b = (t.detach().contiguous() for t in tcn.normed_weights(convs))  # pyright: ignore

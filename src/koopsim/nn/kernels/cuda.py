@@ -18,6 +18,8 @@ from koopsim.datasets.cache import data_folder
 from koopsim.errors import KoopsimError
 
 MAX_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+CLUSTERS = Path(__file__).with_name("cluster.cu")
 
 
 @dataclass(frozen=True)
@@ -32,23 +34,31 @@ class Kernel:
             for a in arguments
         ]  # fmt: skip
         places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice()))  # pyright: ignore
         x, y, z = (*grid, 1, 1)[:3]
         launched = _driver().cuLaunchKernel(self.function, x, y, z, threads, 1, 1, shared, stream, places, None)
         _check(launched, self.name)
 
 
 @functools.cache
-def kernel(source: Path, name: str, defines: tuple[tuple[str, int], ...], shared: int, device: int) -> Kernel:
-    """The kernel `name` of a file for a device, with so many bytes of shared memory."""
+def kernel(
+    source: Path, name: str, defines: tuple[tuple[str, int], ...], shared: int, device: int, large: bool = False
+) -> Kernel:
+    """The kernel `name` of a file (behind cluster.cu) for a device, with so many bytes of shared memory.
+
+    large   its clusters have more than the eight blocks that every GPU with clusters takes
+    """
     major, minor = torch.cuda.get_device_capability(device)
-    options = (f"-arch=sm_{major}{minor}", *(f"-D{key}={value}" for key, value in defines))
-    code, module, function = _machine_code(source.read_text(), options), ctypes.c_void_p(), ctypes.c_void_p()
+    options = (f"-arch=sm_{major}{minor}", "-std=c++17", *(f"-D{key}={value}" for key, value in defines))
+    text = CLUSTERS.read_text() + source.read_text()
+    code, module, function = _machine_code(text, options), ctypes.c_void_p(), ctypes.c_void_p()
     driver = _driver()
     torch.cuda.current_stream(device)  # PyTorch makes its context the current one
     _check(driver.cuModuleLoadData(ctypes.byref(module), code), name)
     _check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
     _check(driver.cuFuncSetAttribute(function, MAX_SHARED, shared), name)
+    if large:
+        _check(driver.cuFuncSetAttribute(function, LARGE_CLUSTERS, 1), name)
     return Kernel(function, name)
 
 

@@ -4,56 +4,25 @@
 //
 // A cluster of CLUSTER blocks has a sequence, each block a stretch of it, and every block a copy of the whole h in its
 // own shared memory. A layer is computed stretch by stretch; what a block finds it writes into the shared memory of all
-// blocks that will look back at it (forward: the later ones, backward: the earlier ones), and a barrier ends the layer.
-// A thread has one time step and two output channels, 2 g and 2 g + 1, and skips the taps that lie before the beginning;
-// with half of the taps a thread it took 1.7 times as long. The gradients of all weights come from a third kernel, whose
-// blocks have a layer and some rows each. All arithmetic is float32.
-// C is even, K a multiple of 4. Given by the compiler's command line: C channels, K taps, L layers, I inputs, CLUSTER, THREADS.
+// blocks that will look at it (forward: later ones, backward: earlier ones), and a barrier ends the layer.
+// A thread has one time step and OUTS output channels, its neighbours in the warp the next time steps and the same
+// channels: a weight is one broadcast for the warp, and is used OUTS times less often than it would be by a thread a
+// channel. Taps before the beginning are skipped. The gradients of all weights come from a third kernel, whose blocks
+// have a layer and some rows each. All arithmetic is float32.
+// Behind cluster.cu. C is even, K a multiple of 4, OUTS divides C. Given by the compiler's command line: C channels, K taps, L layers,
+// I inputs, OUTS, CLUSTER, THREADS.
 //
 // tests/nn/kernels/test_tcn_cluster.py runs this file on a CPU too, with threads for threads (EMULATED).
 
 #define G (C / 2)
-#define PAIR (2 * K * C + 4)  // weights of two output channels; 4 more, so that the pairs lie in different banks
-#define LAYER (G * PAIR)
+#define GROUPS (C / OUTS)
+#define LAYER (C * K * C)
 #define ROWS 32  // of the weights' gradients, taken at a time
 #define HALF ((G + 3) / 4 * 4)  // the place for half of a row's channels there: whole vectors of four
 
-#ifndef EMULATED
-extern __shared__ float4 shared_memory[];
-#define SHARED ((float*)shared_memory)
-#define UNROLL _Pragma("unroll")
-
-__device__ __forceinline__ unsigned cluster_rank() {
-    unsigned rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-}
-
-__device__ __forceinline__ void block_sync() { __syncthreads(); }
-
-// Two numbers to the same place of another block's shared memory.
-__device__ __forceinline__ void store_at(unsigned rank, float* local, float2 v) {
-    unsigned here = (unsigned)__cvta_generic_to_shared(local), there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(there), "f"(v.x), "f"(v.y) : "memory");
-}
-#endif
-
-// A nan stays one, which a maximum would not leave.
-__device__ __forceinline__ float rectified(float v) { return v < 0.0f ? 0.0f : v; }
-__device__ __forceinline__ float passed(float v, float by) { return by > 0.0f ? v : 0.0f; }
-
-__device__ __forceinline__ float2 load2(const float* p) { return *(const float2*)p; }
-__device__ __forceinline__ void store2(float* p, float2 v) { *(float2*)p = v; }
-
-// sum over taps k and channels of w[2g or 2g+1][k] . from[t + (K-1-k) step]; what lies outside of 0..T-1 is zero.
-__device__ __forceinline__ float2 convolved(const float* from, const float* w, int t, int g, int T, int step) {
-    float2 y = {0.0f, 0.0f};
-    w += g * PAIR;
+// y[o] = sum over taps k and channels of w[o][k] . from[t + (K-1-k) step]; what lies outside of 0..T-1 is zero.
+__device__ __forceinline__ void convolved(float* y, const float* from, const float* w, int t, int T, int step) {
+    UNROLL for (int o = 0; o < OUTS; o++) y[o] = 0.0f;
     UNROLL for (int k = 0; k < K; k += 2) {
         int t0 = t + (K - 1 - k) * step, t1 = t + (K - 2 - k) * step;
         bool in0 = t0 >= 0 && t0 < T, in1 = t1 >= 0 && t1 < T;
@@ -65,23 +34,104 @@ __device__ __forceinline__ float2 convolved(const float* from, const float* w, i
                 x[c] = p.x, x[c + 1] = p.y, x[C + c] = q.x, x[C + c + 1] = q.y;
             }
             UNROLL for (int e = 0; e < 2 * C; e += 4) {
-                float4 u = *(const float4*)(w + k * C + e), v = *(const float4*)(w + K * C + k * C + e);
-                y.x += u.x * x[e] + u.y * x[e + 1] + u.z * x[e + 2] + u.w * x[e + 3];
-                y.y += v.x * x[e] + v.y * x[e + 1] + v.z * x[e + 2] + v.w * x[e + 3];
+                UNROLL for (int o = 0; o < OUTS; o++) {
+                    float4 u = *(const float4*)(w + o * (K * C) + k * C + e);
+                    y[o] += u.x * x[e] + u.y * x[e + 1] + u.z * x[e + 2] + u.w * x[e + 3];
+                }
             }
         }
     }
-    return y;
 }
 
-// W (L, C, K, C) of a model into shared memory, pair by pair of output channels; TURNED: outputs and inputs exchanged.
+// W (L, C, K, C) of a model into shared memory; TURNED: outputs and inputs exchanged.
 template <bool TURNED>
 __device__ __forceinline__ void load_weights(float* w, const float* W) {
-    for (int i = threadIdx.x; i < L * C * K * C; i += THREADS) {
-        int in = i % C, k = i / C % K, out = i / (C * K) % C, l = i / (C * K * C);
-        int o = TURNED ? in : out, c = TURNED ? out : in;
-        w[l * LAYER + (o / 2) * PAIR + (o % 2) * (K * C) + k * C + c] = W[i];
+    for (int i = threadIdx.x; i < L * LAYER / 4; i += THREADS) {
+        const float4 v = ((const float4*)W)[i];
+        if (!TURNED) {
+            ((float4*)w)[i] = v;
+        } else {
+            const float each[4] = {v.x, v.y, v.z, v.w};
+            UNROLL for (int e = 0; e < 4; e++) {
+                const int n = 4 * i + e, in = n % C, k = n / C % K, out = n / (C * K) % C, l = n / LAYER;
+                w[l * LAYER + in * (K * C) + k * C + out] = each[e];
+            }
+        }
     }
+}
+
+// Where a block stands: its stretch of the sequence that its cluster has.
+struct Place {
+    unsigned rank;
+    int stretch, first, rows;
+    long long sequence, model;
+};
+
+__device__ __forceinline__ Place placed(int T, int each) {
+    Place p;
+    p.rank = cluster_rank();
+    p.stretch = (T + CLUSTER - 1) / CLUSTER, p.first = p.rank * p.stretch;
+    p.rows = T - p.first < p.stretch ? T - p.first : p.stretch;
+    p.sequence = blockIdx.x / CLUSTER, p.model = p.sequence / each;
+    return p;
+}
+
+// The state of layer l, this block's stretch of it, from `whole` and `middle` into one of them: after the layer's ReLU,
+// and after the block's where the layer is the second of one. a: where what is before the latter goes, if anywhere.
+__device__ __forceinline__ void layer_forward(
+    int l, const Place& p, float* whole, float* middle, const float* w, const float* bias, const float* x,
+    const float* R, const float* r, float* a, int T, int projected) {
+    const bool second = l % 2 == 1;
+    const float* from = second ? middle : whole;
+    float* to = second ? whole : middle;
+    for (int i = threadIdx.x; i < p.rows * GROUPS; i += THREADS) {
+        const int t = p.first + i % p.rows, o0 = i / p.rows * OUTS, at = t * C + o0;
+        float y[OUTS];
+        convolved(y, from, w + l * LAYER + o0 * (K * C), t, T, -(1 << (l / 2)));
+        UNROLL for (int o = 0; o < OUTS; o++) y[o] = rectified(y[o] + bias[l * C + o0 + o]);
+        if (second) {
+            if (a) UNROLL for (int o = 0; o < OUTS; o++) a[at + o] = y[o];
+            if (l == 1 && projected) {  // x again from outside: others may have overwritten it here
+                UNROLL for (int o = 0; o < OUTS; o++) {
+                    float s = r[o0 + o];
+                    for (int c = 0; c < I; c++) s += R[(o0 + o) * I + c] * x[t * I + c];
+                    y[o] = rectified(y[o] + s);
+                }
+            } else {
+                UNROLL for (int o = 0; o < OUTS; o++) y[o] = rectified(y[o] + whole[at + o]);
+            }
+        }
+        UNROLL for (int o = 0; o < OUTS; o++) to[at + o] = y[o];
+    }
+}
+
+// This block's stretch of a state to the blocks from `begin` to `end` and, if there is such a place, outside.
+__device__ __forceinline__ void tell(const Place& p, float* state, float* outside, int begin, int end) {
+    for (int i = threadIdx.x; i < p.rows * G; i += THREADS) {
+        const int at = p.first * C + 2 * i;
+        const float2 v = load2(state + at);
+        if (outside) store2(outside + at, v);
+        for (int other = begin; other <= end; other++)
+            if (other != (int)p.rank) store_at(other, state + at, v);
+    }
+}
+
+// The last block that layer l looks back from to this one's stretch, and the first that it looks ahead from backward.
+__device__ __forceinline__ int last_reader(const Place& p, int l) {
+    const int block = (p.first + p.rows - 1 + (K - 1) * (1 << (l / 2))) / p.stretch;
+    return block < CLUSTER ? block : CLUSTER - 1;
+}
+__device__ __forceinline__ int first_reader(const Place& p, int l) {
+    const int t = p.first - (K - 1) * (1 << (l / 2));
+    return t > 0 ? t / p.stretch : 0;
+}
+
+// Weights, biases and x into shared memory.
+__device__ __forceinline__ void begin_forward(
+    const Place& p, float* w, float* whole, float* bias, const float* x, const float* W, const float* b, int T) {
+    load_weights<false>(w, W + p.model * (L * LAYER));
+    for (int i = threadIdx.x; i < L * C; i += THREADS) bias[i] = b[p.model * (L * C) + i];
+    for (int i = threadIdx.x; i < T * C; i += THREADS) whole[i] = i % C < I ? x[i / C * I + i % C] : 0.0f;
 }
 
 // grid: CLUSTER blocks for each sequence; `each`: sequences of a model. projected: the first block's residual is R x + r.
@@ -89,93 +139,123 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     const float* x, const float* R, const float* r, const float* W, const float* b, float* last, float* h, float* a,
     int T, int sequences, int each, int projected) {
     float *w = SHARED, *whole = w + L * LAYER, *middle = whole + T * C, *bias = middle + T * C;
-    const unsigned rank = cluster_rank();
-    const long long sequence = blockIdx.x / CLUSTER, model = sequence / each;
-    const int stretch = (T + CLUSTER - 1) / CLUSTER, first = rank * stretch;
-    const int rows = T - first < stretch ? T - first : stretch;
-    const long long plane = (long long)sequences * T * C, begin = sequence * T * C;
-    x += sequence * T * I;
-    load_weights<false>(w, W + model * (L * C * K * C));
-    for (int i = threadIdx.x; i < L * C; i += THREADS) bias[i] = b[model * (L * C) + i];
-    for (int i = threadIdx.x; i < T * C; i += THREADS) whole[i] = i % C < I ? x[i / C * I + i % C] : 0.0f;
+    const Place p = placed(T, each);
+    const long long plane = (long long)sequences * T * C, begin = p.sequence * T * C;
+    x += p.sequence * T * I;
+    begin_forward(p, w, whole, bias, x, W, b, T);
     cluster_sync();  // all blocks are there, and ready to be written to
     for (int l = 0; l < L; l++) {
-        const bool second = l % 2 == 1;
-        const float* from = second ? middle : whole;
-        float* to = second ? whole : middle;
-        for (int i = threadIdx.x; i < rows * G; i += THREADS) {
-            const int t = first + i / G, g = i % G, at = t * C + 2 * g;
-            float2 y = convolved(from, w + l * LAYER, t, g, T, -(1 << (l / 2)));
-            y.x = rectified(y.x + bias[l * C + 2 * g]), y.y = rectified(y.y + bias[l * C + 2 * g + 1]);
-            if (second) {
-                store2(a + (l / 2) * plane + begin + at, y);
-                float2 s;
-                if (l == 1 && projected) {  // x again from outside: others may have overwritten it here
-                    const float* weight = R + model * (C * I) + 2 * g * I;
-                    s.x = r[model * C + 2 * g], s.y = r[model * C + 2 * g + 1];
-                    for (int c = 0; c < I; c++) s.x += weight[c] * x[t * I + c], s.y += weight[I + c] * x[t * I + c];
-                } else {
-                    s = load2(whole + at);
-                }
-                y.x = rectified(y.x + s.x), y.y = rectified(y.y + s.y);
-            }
-            if (l == L - 1) {
-                store2(last + begin + at, y);
-            } else {
-                store2(h + l * plane + begin + at, y);
-                for (unsigned other = rank; other < CLUSTER; other++) store_at(other, to + at, y);
-            }
+        float* before = a + (l / 2) * plane + begin;
+        layer_forward(l, p, whole, middle, w, bias, x, R + p.model * (C * I), r + p.model * C, before, T, projected);
+        block_sync();
+        if (l < L - 1) {
+            tell(p, l % 2 ? whole : middle, h + l * plane + begin, p.rank + 1, last_reader(p, l + 1));
+            cluster_sync();
+        } else {
+            tell(p, whole, last + begin, 0, -1);
         }
-        if (l < L - 1) cluster_sync();
     }
 }
+
+#ifdef HIDDEN
+#define FOURS(n) (((n) + 3) / 4 * 4)
+#define FIRST (C * FOURS(HIDDEN) + FOURS(HIDDEN))  // numbers of a layer of the head: weights (in, out), then biases
+#define SECOND (HIDDEN * FOURS(HIDDEN) + FOURS(HIDDEN))
+#define THIRD (HIDDEN * FOURS(OUTPUTS) + FOURS(OUTPUTS))
+
+// to[j][t] = relu(b[j] + sum over c of from[t step + c stride] w[c][j]), or without the ReLU into to[t][j], which has OUT.
+template <int IN, int OUT, bool INNER>
+__device__ __forceinline__ void dense(const float* from, int step, int stride, const float* w, float* to, int rows) {
+    const int wide = FOURS(OUT);
+    for (int i = threadIdx.x; i < rows * (wide / 4); i += THREADS) {
+        const int t = i % rows, j = i / rows * 4;
+        float4 y = *(const float4*)(w + IN * wide + j);
+        UNROLL for (int c = 0; c < IN; c++) {
+            const float v = from[t * step + c * stride];
+            const float4 u = *(const float4*)(w + c * wide + j);
+            y.x += v * u.x, y.y += v * u.y, y.z += v * u.z, y.w += v * u.w;
+        }
+        const float each[4] = {y.x, y.y, y.z, y.w};
+        UNROLL for (int e = 0; e < 4; e++) {
+            if (INNER) to[(j + e) * rows + t] = rectified(each[e]);
+            else if (j + e < OUT) to[t * OUT + j + e] = each[e];
+        }
+    }
+}
+
+// An answer: the layers, and of their last state h_L the head w3 relu(w2 relu(w1 h_L + b1) + b2) + b3, into y (.., T, OUTPUTS).
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_answer(
+    const float* x, const float* R, const float* r, const float* W, const float* b, const float* head, float* y, int T,
+    int projected) {
+    float *w = SHARED, *top = w + L * LAYER, *whole = top + FIRST + SECOND + THIRD, *bias = whole + T * C;
+    const Place p = placed(T, 1 << 30);
+    float *middle = bias + L * C, *hidden = middle, *later = hidden + p.stretch * FOURS(HIDDEN);
+    x += p.sequence * T * I;
+    begin_forward(p, w, whole, bias, x, W, b, T);
+    for (int i = threadIdx.x; i < (FIRST + SECOND + THIRD) / 4; i += THREADS) ((float4*)top)[i] = ((const float4*)head)[i];
+    cluster_sync();
+    for (int l = 0; l < L; l++) {
+        layer_forward(l, p, whole, middle, w, bias, x, R, r, nullptr, T, projected);
+        block_sync();
+        if (l < L - 1) {
+            tell(p, l % 2 ? whole : middle, nullptr, p.rank + 1, last_reader(p, l + 1));
+            cluster_sync();
+        }
+    }
+    dense<C, HIDDEN, true>(whole + p.first * C, C, 1, top, hidden, p.rows);
+    block_sync();
+    dense<HIDDEN, HIDDEN, true>(hidden, 1, p.rows, top + FIRST, later, p.rows);
+    block_sync();
+    dense<HIDDEN, OUTPUTS, false>(later, 1, p.rows, top + FIRST + SECOND, y + (p.sequence * T + p.first) * OUTPUTS, p.rows);
+}
+#endif
 
 // g (L + 1 or more, sequences, T, C): gradients before the ReLU of each layer, and behind them before the first block's.
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_backward(
     const float* W, const float* last, const float* h, const float* a, const float* dy, float* g_out, int T,
     int sequences, int each) {
     float *w = SHARED, *from = w + L * LAYER, *to = from + T * C, *skip = to + T * C;
-    const unsigned rank = cluster_rank();
-    const long long sequence = blockIdx.x / CLUSTER, model = sequence / each;
-    const int stretch = (T + CLUSTER - 1) / CLUSTER, first = rank * stretch;
-    const int rows = T - first < stretch ? T - first : stretch;
-    const long long plane = (long long)sequences * T * C, begin = sequence * T * C;
-    load_weights<true>(w, W + model * (L * C * K * C));
+    const Place p = placed(T, each);
+    const long long plane = (long long)sequences * T * C, begin = p.sequence * T * C;
+    load_weights<true>(w, W + p.model * (L * LAYER));
     cluster_sync();
-    for (int i = threadIdx.x; i < rows * G; i += THREADS) {
-        const int t = first + i / G, g = i % G, at = t * C + 2 * g;
+    for (int i = threadIdx.x; i < p.rows * G; i += THREADS) {
+        const int at = p.first * C + 2 * i;
         float2 y = load2(dy + begin + at), v = load2(last + begin + at);
         y.x = passed(y.x, v.x), y.y = passed(y.y, v.y);
-        store2(skip + at - first * C, y);
+        store2(skip + 2 * i, y);
         if (L == 2) store2(g_out + L * plane + begin + at, y);
         v = load2(a + (L / 2 - 1) * plane + begin + at);
         y.x = passed(y.x, v.x), y.y = passed(y.y, v.y);
-        store2(g_out + (L - 1) * plane + begin + at, y);
-        for (unsigned other = 0; other <= rank; other++) store_at(other, from + at, y);
+        store2(from + at, y);
     }
+    block_sync();
+    tell(p, from, g_out + (L - 1) * plane + begin, first_reader(p, L - 1), p.rank);
     cluster_sync();
     for (int l = L - 1; l > 0; l--) {
         const bool opens = l % 2 == 0;  // the first layer of its block: the residual's gradient joins in
-        for (int i = threadIdx.x; i < rows * G; i += THREADS) {
-            const int t = first + i / G, g = i % G, at = t * C + 2 * g;
-            float2 below = load2(h + (l - 1) * plane + begin + at), inner = {1.0f, 1.0f};  // early: they take their time
-            if (opens) inner = load2(a + (l / 2 - 1) * plane + begin + at);
-            float2 y = convolved(from, w + l * LAYER, t, g, T, 1 << (l / 2));
-            if (opens) {
-                float2 s = load2(skip + at - first * C);
-                y.x += s.x, y.y += s.y;
+        for (int i = threadIdx.x; i < p.rows * GROUPS; i += THREADS) {
+            const int t = p.first + i % p.rows, o0 = i / p.rows * OUTS, at = t * C + o0, own = at - p.first * C;
+            float below[OUTS], inner[OUTS], y[OUTS];
+            UNROLL for (int o = 0; o < OUTS; o++) {  // early: they take their time
+                below[o] = h[(l - 1) * plane + begin + at + o];
+                inner[o] = opens ? a[(l / 2 - 1) * plane + begin + at + o] : 1.0f;
             }
-            y.x = passed(y.x, below.x), y.y = passed(y.y, below.y);
-            if (opens) {
-                store2(skip + at - first * C, y);
-                if (l == 2) store2(g_out + L * plane + begin + at, y);
-                y.x = passed(y.x, inner.x), y.y = passed(y.y, inner.y);
+            convolved(y, from, w + l * LAYER + o0 * (K * C), t, T, 1 << (l / 2));
+            UNROLL for (int o = 0; o < OUTS; o++) {
+                y[o] = passed(opens ? y[o] + skip[own + o] : y[o], below[o]);
+                if (opens) skip[own + o] = y[o];
+                if (l == 2) g_out[L * plane + begin + at + o] = y[o];
+                to[at + o] = passed(y[o], inner[o]);
             }
-            store2(g_out + (l - 1) * plane + begin + at, y);
-            if (l > 1)
-                for (unsigned other = 0; other <= rank; other++) store_at(other, to + at, y);
         }
-        if (l > 1) cluster_sync();
+        block_sync();
+        if (l > 1) {
+            tell(p, to, g_out + (l - 1) * plane + begin, first_reader(p, l - 1), p.rank);
+            cluster_sync();
+        } else {
+            tell(p, to, g_out + begin, 0, -1);
+        }
         float* turned = from;
         from = to, to = turned;
     }

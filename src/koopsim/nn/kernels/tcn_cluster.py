@@ -16,7 +16,8 @@ from koopsim.nn.kernels.cuda import Kernel, kernel
 SOURCE = Path(__file__).with_name("tcn.cu")
 CLUSTER = 8  # blocks of a sequence: the most that every GPU with clusters has
 SHARED = 227 * 1024  # bytes a block can have, on Hopper
-THREADS = 512  # at most
+THREADS = 256
+OUTS = 8  # channels a thread has, at most
 
 
 def fits(x: Tensor, W: Tensor) -> bool:
@@ -24,18 +25,26 @@ def fits(x: Tensor, W: Tensor) -> bool:
     if not x.is_cuda or x.numel() == 0 or os.environ.get("KOOPSIM_CLUSTERS") == "0":
         return False
     even = W.shape[2] % 2 == 0 and W.shape[3] % 4 == 0 and 2 * W.shape[2] * W.shape[3] <= 1024
-    return even and _has_clusters(x.device) and shared_bytes(x.shape[2], W) <= SHARED
+    return even and has_clusters(x.device) and shared_bytes(x.shape[2], W) <= SHARED
 
 
 @functools.cache
-def _has_clusters(device: torch.device) -> bool:
+def has_clusters(device: torch.device) -> bool:
+    """Whether blocks of this GPU can write into each other's shared memory."""
+    if device.type != "cuda":
+        return False
     return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def shared_bytes(T: int, W: Tensor) -> int:
     """Weights, two copies of the state, and either biases or a stretch of the residual's gradient."""
     _, L, C, K, _ = W.shape
-    return 4 * (L * (C // 2) * (2 * K * C + 4) + 2 * T * C + max(L * C, -(-T // CLUSTER) * C))
+    return 4 * (L * C * K * C + 2 * T * C + max(L * C, -(-T // CLUSTER) * C))
+
+
+def outs(C: int) -> int:
+    """How many of C channels a thread has: the largest divisor that its registers hold, half of them at the most."""
+    return max(n for n in range(1, min(OUTS, C // 2) + 1) if C % n == 0)
 
 
 def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
@@ -43,17 +52,17 @@ def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
     x, R, _, W, _ = inputs
     M, B, T, _ = x.shape
     with torch.cuda.device_of(x):
-        launch, threads = _kernel("temporal_forward", x, W)
+        launch = _kernel("temporal_forward", x, W)
         sizes = [T, M * B, B, int(R.numel() > 0)]
-        launch((CLUSTER * M * B,), threads, shared_bytes(T, W), [*inputs, *states, *sizes])
+        launch((CLUSTER * M * B,), THREADS, shared_bytes(T, W), [*inputs, *states, *sizes])
 
 
 def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Tensor) -> None:
     """(last, h, a) and dy -> into g: before the ReLU of each layer, and behind them before the first block's."""
     M, B, T, _ = x.shape
     with torch.cuda.device_of(x):
-        launch, threads = _kernel("temporal_backward", x, W)
-        launch((CLUSTER * M * B,), threads, shared_bytes(T, W), [W, *states, dy, g, T, M * B, B])
+        launch = _kernel("temporal_backward", x, W)
+        launch((CLUSTER * M * B,), THREADS, shared_bytes(T, W), [W, *states, dy, g, T, M * B, B])
 
 
 def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, residual: bool) -> None:
@@ -62,13 +71,16 @@ def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, r
     parts, _, size = sums.shape
     shared = 4 * (32 * 2 * (-(-C // 8) * 4) + 2 * K * C)
     with torch.cuda.device_of(x):
-        launch, _ = _kernel("temporal_weights", x, W, shared)
+        launch = _kernel("temporal_weights", x, W, shared)
         launch((L + residual, parts, M), 2 * K * C, shared, [g, h, x, sums, T, B * T, -(-B * T // parts), size])
 
 
-def _kernel(name: str, x: Tensor, W: Tensor, shared: int | None = None) -> tuple[Kernel, int]:
-    (_, _, T, inputs), (_, L, C, K, _) = x.shape, W.shape
-    places = -(-T // CLUSTER) * (C // 2)
-    threads = min(THREADS, -(-places // 32) * 32)
-    sizes = {"C": C, "K": K, "L": L, "I": inputs, "CLUSTER": CLUSTER, "THREADS": threads}
-    return kernel(SOURCE, name, tuple(sizes.items()), shared or shared_bytes(T, W), x.get_device()), threads
+def _kernel(name: str, x: Tensor, W: Tensor, shared: int | None = None) -> Kernel:
+    wanted, given = shared or shared_bytes(x.shape[2], W), tuple(sizes(W, x.shape[3]).items())
+    return kernel(SOURCE, name, given, wanted, x.get_device(), large=CLUSTER > 8)
+
+
+def sizes(W: Tensor, inputs: int) -> dict[str, int]:
+    """What the compiler is told."""
+    _, L, C, K, _ = W.shape
+    return {"C": C, "K": K, "L": L, "I": inputs, "OUTS": outs(C), "CLUSTER": CLUSTER, "THREADS": THREADS}

@@ -1,0 +1,82 @@
+"""CUDA kernels of clusters on a CPU: their own source, built with threads for threads and barriers for barriers."""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from koopsim.nn import kernels
+
+HOME = Path(kernels.__file__).parent
+EMULATOR = """
+#define EMULATED
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(n)
+#define __cluster_dims__(...)
+#define UNROLL
+#define SHARED own_memory
+#include <barrier>
+#include <memory>
+#include <thread>
+#include <vector>
+struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
+struct Index { unsigned x, y, z; };
+static thread_local Index threadIdx, blockIdx, gridDim;
+static thread_local unsigned block;
+static thread_local float* own_memory;
+static std::vector<std::vector<float>> memories;
+static std::unique_ptr<std::barrier<>> everybody;
+static std::vector<std::unique_ptr<std::barrier<>>> of_blocks;
+static unsigned cluster_rank() { return block; }
+static void cluster_sync() { everybody->arrive_and_wait(); }
+static void block_sync() { of_blocks[block]->arrive_and_wait(); }
+static void last_block_sync() { block_sync(); }
+static float* place_at(unsigned rank, float* local) { return memories[rank].data() + (local - own_memory); }
+static void store_at(unsigned rank, float* local, float v) { *place_at(rank, local) = v; }
+static void store_at(unsigned rank, float* local, float2 v) { *(float2*)place_at(rank, local) = v; }
+static void fetch4(float* to, const float* from) { *(float4*)to = *(const float4*)from; }
+static void end_of_group() {}
+template <int LEFT> static void wait_for_groups() {}
+#include "cluster.cu"
+template <class F> static void run(unsigned blocks, unsigned count, int bytes, unsigned first, F kernel) {
+    memories.assign(blocks, std::vector<float>(bytes / 4, __builtin_nanf("")));
+    everybody = std::make_unique<std::barrier<>>(blocks * count);
+    of_blocks.clear();
+    for (unsigned i = 0; i < blocks; i++) of_blocks.push_back(std::make_unique<std::barrier<>>(count));
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < blocks * count; i++)
+        threads.emplace_back([=] {
+            block = i / count, threadIdx.x = i % count, blockIdx.x = first + block;
+            own_memory = memories[block].data();
+            kernel();
+        });
+    for (auto& t : threads) t.join();
+}
+template <class F> static void launch(int clusters, int bytes, F kernel) {
+    for (int each = 0; each < clusters; each++) run(CLUSTER, THREADS, bytes, each * CLUSTER, kernel);
+}
+"""
+
+
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory):
+    """(file, C++ that calls its kernels, sizes) -> a library."""
+    if shutil.which("g++") is None:
+        pytest.skip("no C++ compiler here")
+    folder = tmp_path_factory.mktemp("emulated")
+
+    def build(file: str, calls: str, **sizes: int) -> ctypes.CDLL:
+        name = f"{Path(file).stem}_{'_'.join(map(str, sizes.values()))}"
+        source, library = folder / f"{name}.cpp", folder / f"{name}.so"
+        source.write_text(f'{EMULATOR}#include "{file}"\n{calls}')
+        defines = [f"-D{key}={value}" for key, value in sizes.items()]
+        command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", f"-I{HOME}", *defines]
+        subprocess.run([*command, source, "-o", library], check=True, capture_output=True, timeout=120)
+        return ctypes.CDLL(str(library))
+
+    return build
