@@ -112,7 +112,8 @@ def channel_statistics(x: np.ndarray, constant: float = 1.0) -> tuple[np.ndarray
     what is said to be the deviation of one.
     """
     values = np.arange(256) / 255
-    counts = np.stack([np.bincount(x[:, c].reshape(-1), minlength=256) for c in range(x.shape[1])])
+    planes = (torch.from_numpy(np.ascontiguousarray(x[:, c])).reshape(-1) for c in range(x.shape[1]))
+    counts = np.stack([torch.bincount(plane, minlength=256).numpy() for plane in planes])  # NumPy's makes int64s of all
     mean = counts @ values / counts.sum(1)
     variance = counts @ values**2 / counts.sum(1) - mean**2
     return mean, np.sqrt(np.where(variance > 1e-12, variance, constant))

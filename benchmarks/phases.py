@@ -1,0 +1,66 @@
+"""Where a fresh `koopsim train` spends its seconds: imports, CUDA's start, reading, set-up, steps, figures, the end.
+
+    python benchmarks/phases.py cifar10/sim-single --recipe best --recipe.epochs 12 [--out-file FILE]
+
+The process is a child of this one; each phase is marked when it ends, by the child's own clock from its first line on.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from verbs import write
+
+CHILD = """
+import json, sys, time
+began, marks = time.perf_counter(), []
+mark = lambda name: marks.append((name, time.perf_counter() - began))
+import torch
+mark("import torch")
+import koopsim.cli, koopsim.training as training, koopsim.tasks as tasks
+mark("import koopsim")
+def after(owner, name, label):
+    whole = getattr(owner, name)
+    def timed(*words, **more):
+        mark("before " + label)
+        found = whole(*words, **more)
+        mark(label)
+        return found
+    setattr(owner, name, timed)
+after(training, "build_task", "task")
+after(training, "fingerprint_of", "fingerprint")
+after(training.Training, "_open", "set-up")
+after(training, "drive", "drive")
+after(training.Training, "result", "result")
+code = koopsim.cli.main(sys.argv[2:])
+mark("end of main")
+names = ("torch._dynamo", "sympy", "sklearn", "pandas", "scipy.stats", "matplotlib")
+heavy = sorted(n for n in names if n in sys.modules)
+open(sys.argv[1], "w").write(json.dumps({"marks": marks, "imported": heavy}))
+sys.exit(code)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out-file", type=Path)
+    parser.add_argument("--repeats", type=int, default=2)
+    arguments, words = parser.parse_known_args()
+    rows = []
+    for _ in range(arguments.repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            said, began = Path(folder) / "said.json", time.perf_counter()
+            command = [sys.executable, "-c", CHILD, str(said), "train", *words, "--out", f"{folder}/run", "--json"]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+            result, row = json.loads(done.stdout), {"process": time.perf_counter() - began}
+            row |= {key: result.get(key) for key in ("set_up_seconds", "train_seconds", "test")}
+            rows.append(row | json.loads(said.read_text()))
+        write(arguments.out_file, {"words": words, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
