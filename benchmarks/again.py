@@ -252,7 +252,40 @@ def table2(smoke: bool) -> list[Job]:
     return jobs
 
 
-PARTS = {"table1": table1, "table2": table2}
+def table3(smoke: bool) -> list[Job]:
+    """Does the start close the gap to Tancik's network? Rate and bandwidth are chosen on pictures in no table."""
+    small = ("--task.size", 32, "--recipe.epochs", 2, "--precision", "float32") if smoke else ("--precision", "tf32")
+    rates, widths = ("2e-3", "4e-3"), ("0.012",) if smoke else ("0.009", "0.012", "0.016")
+    space = (f"learning_rate=listed {' '.join(r for r in rates for _ in widths)}", "features=512",
+             f"bandwidth=listed {' '.join(b for _ in rates for b in widths)}")  # fmt: skip
+    jobs = []
+
+    def shown(choice: str, start: str, folder: str) -> Callable[[Lease], Sequence[object]]:
+        return lambda lease: (*best_picture(lease, choice, start), "--task.pictures", folder, *small)
+
+    for kind, unseen, folder in (("natural", "photographs", NATURAL), ("text", "text", TEXT)):
+        for start in ("plain", "even"):
+            name = f"choice-{kind}-{start}"
+            seen = ("--task.pictures", unseen, "--task.seed", 11, "--task.count", 4, "--model.start", start)
+            words = ("tune", "image/sim-rff", "--trials", len(rates) * len(widths), "--grace", 20, "--retrain", 0,
+                     *seen, *small, "--search", *space)  # fmt: skip
+            jobs.append(Job(name, lambda lease, words=words: words, 40))
+            jobs.append(Job(f"image-sim-rff-{start}-{kind}16", shown(name, start, folder), 40, (name,)))
+        peer = ("train", "image/tancik", "--task.pictures", folder, *small)
+        jobs.append(Job(f"image-tancik-{kind}16", lambda lease, words=peer: words, 40))
+    return jobs
+
+
+def best_picture(lease: Lease, name: str, start: str) -> Sequence[object]:
+    """`koopsim train` with what was chosen on pictures of no table."""
+    run = json.loads((lease.folder / name / "result.json").read_text())["best"]["run"]
+    rate, bandwidth = run["recipe"]["learning_rate"], run["model"]["fourier"]["bandwidth"]
+    return ("train", "image/sim-rff", "--model.start", start, "--recipe.learning-rate", rate,
+            "--model.fourier.bandwidth", bandwidth)  # fmt: skip
+
+
+NATURAL, TEXT = os.environ.get("NATURAL16", "natural16"), os.environ.get("TEXT16", "text16")  # folders of pictures
+PARTS = {"table1": table1, "table2": table2, "table3": table3}
 
 
 def main() -> None:
