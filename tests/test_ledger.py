@@ -19,7 +19,9 @@ import numpy as np
 import torch
 
 import koopsim
-from koopsim.presets import PRESETS
+from koopsim.kinds import model_kind, task_kind
+from koopsim.presets import PRESETS, run_of
+from koopsim.searching.space import space_of
 
 LEDGER = Path(__file__).parent / "ledger.json"
 ROOMS = (
@@ -86,6 +88,20 @@ def of_class(where: str, value: type) -> dict[str, Any]:
     return found
 
 
+def of_preset(name: str) -> dict[str, Any]:
+    """Its run at both sizes, the spaces it is searched in, its memory and what is published of it."""
+    run, found = PRESETS[name].run, {f"preset {name}": told(PRESETS[name], 8)}
+    kind, model = task_kind(run.task), model_kind(run.model)
+    for scale in ("paper", "smoke"):
+        found[f"preset {name}, {scale}"] = told(run_of(name, scale), 8)
+        found[f"space {name}, {scale}"] = told(space_of(run, scale), 8)
+        found[f"rows {name}, {scale}"] = [kind.rows(scale), kind.repeats(scale), kind.seconds(name, scale)]
+    points = model.bytes_a_point(run.model, 2, 4) if name.startswith("image/") else None
+    found[f"model {name}"] = [model.slug(run.model), model.title(run.model), model.limit_dim(run.model), points]
+    found[f"published {name}"] = told(kind.published(name), 8)
+    return found
+
+
 def entries() -> dict[str, Any]:
     """`module.NAME` of what is named, `module.function(argument)` of defaults, `module.Class.field`, and presets."""
     found: dict[str, Any] = {}
@@ -99,7 +115,7 @@ def entries() -> dict[str, Any]:
             elif name.isupper() or not (name.startswith("_") or isinstance(value, dict | list | set)):
                 found[where] = told(value)
     for name in sorted(PRESETS):
-        found[f"preset {name}"] = told(PRESETS[name], 8)
+        found |= of_preset(name)
     return {k: v for k, v in json.loads(json.dumps(found, default=str)).items() if v != "Ellipsis"}
 
 
