@@ -48,7 +48,8 @@ WORTH = 30.0  # seconds of tests (as they took on unchanged code) that a mutant 
 SECONDS = 300.0  # for the tests of one mutant; one that takes longer is counted by itself, neither noticed nor not
 THROUGH = (
     "test_ledger", "test_constants", "test_presets", "test_training", "test_schedule", "test_doors", "test_own_module",
-    "test_predicting", "test_run_numbers", "cli/test_forecast", "cli/test_spectrum", "cli/test_data", "cli/test_table_verbs",
+    "test_predicting", "test_run_numbers", "cli/test_forecast", "cli/test_spectrum", "cli/test_data",
+    "cli/test_table_verbs",
     "cli/test_sequence_verbs", "cli/test_tune", "cli/test_train_images",
 )  # fmt: skip
 LEDGER = "tests/test_ledger.py"
