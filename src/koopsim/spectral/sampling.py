@@ -48,7 +48,7 @@ def regular(times: Any, values: Any, dt: float | None = None) -> Regular:
     t, z = np.asarray(unmasked(times), dtype=np.float64), np.asarray(unmasked(values))
     if t.shape != (z.shape[0],):
         raise ValueError(f"{z.shape[0]} samples need as many times; got shape {t.shape}")
-    z = z[:, None] if z.ndim == 1 else z
+    z = z.reshape(len(z), -1)  # a single series is a column
     whole = np.isfinite(z).all(axis=1) & np.isfinite(t)
     missing = int(np.sum(~whole))
     t, z = t[whole], z[whole]
