@@ -184,6 +184,21 @@ def test_a_prepared_cell_trains():
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11, msg=name)
 
 
+def test_what_is_judged_is_the_iteration_that_was_trained():
+    """Unconverged, it is another map after other steps; an implicit DEQ means the fixed point, and may take more."""
+    torch.manual_seed(0)
+    x = torch.randn(3, 6, dtype=torch.float64)
+    for gradient in ("reversible", Reversible(0.5)):
+        deq = DEQ(Cell(), max_steps=2, tol=1e-9, gradient=gradient)
+        deq._warned.add("forward")
+        trained, judged = deq(x), deq.eval()(x)
+        torch.testing.assert_close(trained[0], judged[0], rtol=0, atol=0)
+        assert judged[1].steps.tolist() == [2, 2, 2]
+    other = DEQ(Cell(), max_steps=2, tol=1e-9).eval()
+    other._warned.add("forward")
+    assert other(x)[1].steps.min() > 2
+
+
 def test_no_gradient_no_tape():
     cell, x = Cell(), torch.randn(2, 6, dtype=torch.float64)
     deq = reversible(cell)

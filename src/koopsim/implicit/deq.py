@@ -198,9 +198,12 @@ class DEQ(nn.Module):
 
     def _budget(self, backward: bool) -> int:
         steps = self.limits[backward]
-        if not self.training:
+        if not self.training and not self._reversible():  # whose iteration, converged or not, is what was trained
             steps *= EVALUATION_FACTOR
         return min(steps, self.captured_steps[backward]) if capturing() else steps
+
+    def _reversible(self) -> bool:
+        return self.gradient == "reversible" or isinstance(self.gradient, Reversible)
 
     def _solve(self, direction: str, f: Map, z0: Tensor, packing: Packing) -> tuple[Tensor, Info]:
         backward = direction == "backward"
