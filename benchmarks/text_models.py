@@ -15,7 +15,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from koopsim.config import TextConfig
 from koopsim.presets import PRESETS
 from koopsim.runs import environment, write_json
 from koopsim.tasks import build_task
@@ -64,9 +63,7 @@ def main() -> None:
     parser.add_argument("--choice-epochs", type=int, default=CHOICE_EPOCHS)
     parser.add_argument("--windows", type=int, help="only so many windows of the text, to try it out")
     arguments = parser.parse_args()
-    task = PRESETS["text/deq"].run.task
-    assert isinstance(task, TextConfig)
-    whole = arguments.windows or len(build_task(task).x)  # pyright: ignore[reportAttributeAccessIssue]
+    whole = arguments.windows or len(build_task(PRESETS["text/deq"].run.task).x)  # pyright: ignore[reportAttributeAccessIssue]
     cut = ("--task.windows", str(whole - whole // 10), "--recipe.epochs", str(arguments.choice_epochs))
     rest = ("--task.windows", str(whole)) if arguments.windows else ()
     figures: dict = {"choices": [], "rows": [], "seed of the choice": 0}
@@ -74,7 +71,13 @@ def main() -> None:
     def keep(name: str, row: dict) -> dict:
         figures[name].append(row)
         write_json(arguments.out, figures | {"environment": environment()})
-        print(row["model"], row.get("settings"), row["seed"], row.get("test", row.get("failed")), flush=True)
+        print(
+            row["model"],
+            row.get("settings"),
+            row["seed"],
+            row.get("failed") or row.get("test") or row.get("valid"),
+            flush=True,
+        )
         return row
 
     def choose(model: str, settings: str) -> None:
