@@ -1,4 +1,5 @@
-"""The same search on real Ray clusters on this machine: two nodes, one of them killed; a driver killed; bad trials."""
+"""The same search on real Ray clusters on this machine, a stack a worker and a trial a worker: two nodes, one of them
+killed; a driver killed; bad trials."""
 
 import contextlib
 import json
@@ -36,9 +37,12 @@ def command(*words):
     return [sys.executable, "-m", "koopsim", "tune", *words, "--device", "cpu", "--json"]
 
 
-def prepared(folder, search):
+ENGINES = pytest.mark.parametrize("engine", ["auto", "separate"], ids=["stacks", "trials"])
+
+
+def prepared(folder, search, engine="auto"):
     """A search that waits to be gone on with: what `koopsim tune` writes first."""
-    return SearchDirectory.create(folder, replace(search, backend="ray"))
+    return SearchDirectory.create(folder, replace(search, backend="ray", engine=engine))
 
 
 def reports(directory):
@@ -108,17 +112,25 @@ def cluster():
 def longer(search):
     """Trials of some seconds, so that there is a middle to be disturbed in."""
     task = replace(search.base.task, horizon=30, train=600)
-    return replace(search, base=replace(search.base, task=task, precision="float32"))
+    return replace(search, base=replace(search.base, task=task))
+
+
+def under_way(directory, engine):
+    """Whether there is something to lose: of both workers' stacks a report, of trials one by one some that ended."""
+    if engine == "separate":
+        return len(ended(directory)) >= 2 and len(reports(directory)) >= 5
+    return len({r["index"] for r in reports(directory)}) > 4 and len(ended(directory)) < 6
 
 
 @pytest.mark.slow
-def test_a_node_is_killed_and_the_search_finishes_with_nothing_lost(tmp_path, cluster):
+@ENGINES
+def test_a_node_is_killed_and_the_search_finishes_with_nothing_lost(tmp_path, cluster, engine):
     address, nodes = cluster
-    search = longer(tiny_search(trials=8, batches=(10,)))
-    directory = prepared(tmp_path / "search", search)
+    search = longer(tiny_search(trials=8, batches=(10,), rates=(1e-3, 4e-3)))
+    directory = prepared(tmp_path / "search", search, engine)
     resume = command("--resume", str(directory.path), "--ray-address", address, "--retrain", "1")
     child = subprocess.Popen(resume, env=dict(os.environ, **QUIET), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for(lambda: len(ended(directory)) >= 2 and len(reports(directory)) >= 5, child)
+    wait_for(lambda: under_way(directory, engine), child)
     before = reports(directory)
     kill_family(nodes[1])
     out, err = child.communicate(timeout=PATIENCE)
@@ -127,9 +139,13 @@ def test_a_node_is_killed_and_the_search_finishes_with_nothing_lost(tmp_path, cl
     assert result["trials"] == 8
     assert set(result["ended"]) <= {"finished", "pruned"}
     assert reports(directory)[: len(before)] == before
+    heard = [(r["index"], r["t"]) for r in reports(directory) if "t" in r]
+    if engine == "auto":
+        assert len(heard) == len(set(heard))  # what a stack did a second time was not heard again
+        assert not directory.ray_folder.exists()
     task = build_task(search.base.task, CPU)
     torch.set_num_threads(1)
-    for row in read_trials(directory.trials_file)[:3]:  # and every number is the one the trial gives alone
+    for row in read_trials(directory.trials_file):  # and every number is the one the trial gives alone
         trial = draw_trials(search.base, search.space, search.seed)[int(row["trial"])]
         lines = trained_alone(trial.run, task, len(row["curve"]))[1]
         for (_, _, _, loss), line in zip(row["curve"], lines, strict=True):
@@ -137,9 +153,10 @@ def test_a_node_is_killed_and_the_search_finishes_with_nothing_lost(tmp_path, cl
 
 
 @pytest.mark.slow
-def test_a_killed_driver_is_resumed(tmp_path):
-    search = longer(tiny_search(trials=6, batches=(10,)))
-    directory = prepared(tmp_path / "search", search)
+@ENGINES
+def test_a_killed_driver_is_resumed(tmp_path, engine):
+    search = longer(tiny_search(trials=8, batches=(10,), rates=(1e-3, 4e-3)))
+    directory = prepared(tmp_path / "search", search, engine)
     resume = command("--resume", str(directory.path), "--retrain", "0")
     child = subprocess.Popen(
         resume,
@@ -148,7 +165,7 @@ def test_a_killed_driver_is_resumed(tmp_path):
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    wait_for(lambda: len(ended(directory)) >= 2 and len(reports(directory)) >= 5, child)
+    wait_for(lambda: under_way(directory, engine), child)
     kill_family(child)
     before, done = reports(directory), ended(directory)
     again = subprocess.run(resume, env=dict(os.environ, **QUIET), capture_output=True, timeout=PATIENCE, check=False)
@@ -159,13 +176,14 @@ def test_a_killed_driver_is_resumed(tmp_path):
     assert not {r["index"] for r in after[len(before) :]} & done  # nothing that had ended was trained again
 
 
-def test_bad_trials_are_recorded_and_cost_nobody(tmp_path):
+@pytest.mark.parametrize("engine", ["auto", pytest.param("separate", marks=pytest.mark.slow)], ids=["stacks", "trials"])
+def test_bad_trials_are_recorded_and_cost_nobody(tmp_path, engine):
     search = tiny_search(trials=10, batches=(16,))
     base = replace(search.base, recipe=replace(search.base.recipe, clip_norm=None))
     drawn = search.space.parameters | {"recipe.learning_rate": Choice((1e-3, 1e30))}
     drawn |= {"model.rank": Choice((4, 30)), "model.fourier.features": Choice((16, 32))}  # 30 of 16 cannot be
     search = replace(search, base=base, space=replace(search.space, parameters=drawn))
-    directory = prepared(tmp_path / "search", search)
+    directory = prepared(tmp_path / "search", search, engine)
     resume = command("--resume", str(directory.path), "--retrain", "0")
     done = subprocess.run(resume, env=dict(os.environ, **QUIET), capture_output=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -208,7 +226,7 @@ def small_disk(tmp_path):
 @pytest.mark.slow
 def test_a_full_disk_ends_the_search_with_one_line_and_it_goes_on(tmp_path, small_disk):
     folder, grow = small_disk
-    words = ["digits/sim-single", "--scale", "smoke", "--backend", "ray", "--trials", "4"]
+    words = ["digits/sim-single", "--scale", "smoke", "--backend", "ray", "--trials", "4", "--engine", "separate"]
     cut, whole = folder / "cut", tmp_path / "whole"
     ended = subprocess.run(command(*words, "--out", str(cut)), env=os.environ | QUIET, capture_output=True, text=True)
     assert ended.returncode == 2

@@ -15,7 +15,7 @@ from koopsim.engine.part import Way
 from koopsim.engine.slots import Diverged
 from koopsim.engine.stacked import Stacked
 from koopsim.report.collect import find
-from koopsim.searching import local
+from koopsim.searching import packing
 from koopsim.searching.directory import SearchDirectory
 from koopsim.searching.local import LocalSearch
 from koopsim.searching.space import with_values
@@ -143,7 +143,7 @@ def test_no_more_train_at_a_time_than_fit(tmp_path, monkeypatch):
         nonlocal most
         most = max(most, sum(t.status == "running" for t in event["trials"]))
 
-    monkeypatch.setattr(local, "fitting", lambda each, device: 2)
+    monkeypatch.setattr(packing, "fitting", lambda each, device: 2)
     search = tiny_search("image/sim-two", trials=5, batches=(256,))
     search = replace(search, space=replace(search.space, metric="psnr", mode="max"))
     trials = LocalSearch(search, SearchDirectory.create(tmp_path / "few", search), Session(CPU, listen=watch)).run()

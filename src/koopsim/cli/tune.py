@@ -42,7 +42,7 @@ class TuneOptions:
     trials: int | None = None
     """How many configurations to try; the paper's number unless told."""
     backend: Literal["local", "ray"] = "local"
-    """local: stacked inside one process and one device. ray: a process a trial, on this machine or a cluster."""
+    """local: stacked inside one process and one device. ray: workers of this machine or a cluster, a stack each."""
     search: tuple[str, ...] = ()
     """NAME=VALUES: what to search over. VALUES is 1,2,5 or 'log 1e-4 0.05' or 'uniform 0 1' or, for a bandwidth,
     median or 'median 0.1 10'. A single value fixes it."""
@@ -66,15 +66,15 @@ class TuneOptions:
     at_once: int | None = None
     """Trials in training at a time; by default as many as suit the backend and the device."""
     engine: Literal["auto", "stacked", "separate"] = "auto"
-    """Of the local backend: trials as one batched model, or side by side."""
+    """Trials as one batched model, or side by side; of the ray backend separate is a process a trial, by Ray Tune."""
     compile: bool = False
     """Let torch.compile fuse the stack's small kernels."""
     ray_address: str | None = None
     """A running Ray cluster: auto, or host:port of its head. By default one is started on this machine."""
     cpus_per_trial: float = 1.0
-    """Of the ray backend."""
+    """Of the ray backend: of each worker, which has a stack of trials, or one."""
     gpus_per_trial: float | None = None
-    """Of the ray backend; a fraction shares a GPU. A quarter where the cluster has GPUs."""
+    """The same of GPUs; a fraction shares one. Where there are any: one for a stack, a quarter for a trial."""
     data: str | None = None
     """Your own data instead of the preset's, as in train: pictures, a table, sequences."""
     out: Path | None = None

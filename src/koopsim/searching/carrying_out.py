@@ -23,7 +23,7 @@ from koopsim.files import folders
 from koopsim.presets import run_of
 from koopsim.progress import Progress
 from koopsim.searching.confirm import confirmed, confirmed_search
-from koopsim.searching.directory import MOST_RETRAININGS, Cluster, Search, SearchDirectory
+from koopsim.searching.directory import MOST_RETRAININGS, TUNE_FOLDER, Cluster, Search, SearchDirectory
 from koopsim.searching.local import LocalSearch
 from koopsim.searching.outcome import Ended, chosen, conclude
 from koopsim.searching.per_picture import PictureSearches
@@ -161,9 +161,11 @@ def _one(search: Search, directory: SearchDirectory, begun: bool, how: How, task
 
 def _backend(search: Search, directory: SearchDirectory, begun: bool, how: How, session: Session, task: Task) -> Any:
     if search.backend == "ray":
-        from koopsim.searching.ray import RaySearch
-
-        return RaySearch(search, directory, how.cluster, session.listen)
+        if search.engine == "separate" or (directory.ray_folder / TUNE_FOLDER).exists():  # the latter: as it was begun
+            from koopsim.searching.ray import RaySearch as OnRay
+        else:
+            from koopsim.searching.hybrid import HybridSearch as OnRay
+        return OnRay(search, directory, how.cluster, session.listen)
     local = LocalSearch(search, directory, session, task)
     if begun:
         local.load()

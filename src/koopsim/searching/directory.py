@@ -3,7 +3,7 @@
     search.json          preset, base run, space, seed, backend: everything that decides the search
     env.json             commit, command, versions, hardware
     state.safetensors    where a local search stands: verdicts so far, and the tensors of the trials in training
-    reports.jsonl, ray/  the same for a search on Ray: every report, and what Ray Tune itself keeps
+    reports.jsonl, ray/  the same for a search on Ray: every report, and stacks (or what Ray Tune itself keeps)
     trials.csv           every trial: its configuration, its curve, why it stopped
     confirm/             the best configurations trained again with other seeds: a search of its own (confirm.py)
     best/, best-2/, ...  run directories of the best trial, trained again on train+valid
@@ -27,7 +27,7 @@ from koopsim.searching.space_text import overridden, space_to_dict
 from koopsim.spaces import MOST_TRIALS, SearchSpace
 
 SEARCH_FILE, PICTURES_FILE = "search.json", "pictures.json"  # what a folder is known by: see per_picture.py
-CONFIRM_FOLDER, RAY_FOLDER = "confirm", "ray"
+CONFIRM_FOLDER, RAY_FOLDER, TUNE_FOLDER = "confirm", "ray", "tune"  # the last: Ray Tune's own, inside ray/
 PLOTS = ("best-so-far.png", "parallel.png", "sensitivity.png")
 SEARCH_FILES = (
     SEARCH_FILE, PICTURES_FILE, "env.json", "state.safetensors", "reports.jsonl", "trials.csv", "result.json", *PLOTS,
@@ -70,7 +70,7 @@ class Cluster:
 
     address: str | None = None  # of a running cluster ("auto", "10.0.0.1:6379"); None: one on this machine
     cpus_per_trial: float = 1.0
-    gpus_per_trial: float | None = None  # None: a quarter where this machine has a GPU, else none
+    gpus_per_trial: float | None = None  # None: where there are any, a quarter for a trial, one for a stack of them
 
 
 KEPT = ("seed", "backend", "at_once", "engine")

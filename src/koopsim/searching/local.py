@@ -17,26 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from koopsim.config import Run
 from koopsim.engine.beside import Beside
 from koopsim.engine.drive import Course, Steps, drive
-from koopsim.engine.memory import fitting
-from koopsim.engine.part import Way
 from koopsim.engine.slots import Slots
-from koopsim.engine.stacked import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.searching.asha import ASHA
 from koopsim.searching.directory import Search, SearchDirectory
 from koopsim.searching.overview import Pace, event_of
+from koopsim.searching.packing import Packing
 from koopsim.searching.results import trials_csv
-from koopsim.searching.stacking import better_stacked, stack_key, stackable, takes_over
+from koopsim.searching.stacking import stack_key
 from koopsim.searching.state import read_state, write_state
 from koopsim.searching.trial import Trial, checked, draw_trials, length, settled, why
 from koopsim.tasks import Task, build_task
 from koopsim.training import Session
-
-STACK_ON = {"cuda": 128, "cpu": 64}  # trials in a stack unless told otherwise
-BESIDE_ON = {"cuda": 8, "cpu": 2}
 
 
 class Group:
@@ -65,6 +59,7 @@ class LocalSearch(Course):
         self.device = session.device
         space = search.space
         self.task = build_task(search.base.task, self.device) if task is None else task
+        self.packing = Packing(search, self.task, session)
         self.trials = draw_trials(search.base, space, search.seed)
         self.asha = ASHA(space.max_t, space.grace, space.reduction, space.mode)
         kinds: dict[str, list[int]] = {}
@@ -198,34 +193,16 @@ class LocalSearch(Course):
                 chosen = chosen[: len(chosen) // 2]
 
     def _slots(self, group: Group, chosen: list[int]) -> Slots:
-        runs = [self.trials[i].run for i in chosen]
         everyone = [self.trials[i].run for i in (*chosen, *group.waiting)]
-        session, task = self.session, self.task
         epochs = max(length(run, self.search.space.max_t) for run in everyone)
-
-        def stacked(*runs: Run) -> Stacked:
-            return Stacked(runs, task, self.device, epochs, Way(capture=session.capture, compile=session.compile))
-
-        slots = stacked(*runs) if self._stacks(runs[0]) else Beside(runs, stacked, takes_over)
-        slots.warm_up()
-        return slots
-
-    def _stacks(self, run: Run) -> bool:
-        if self.search.engine == "auto":
-            return better_stacked(run, self.task, self.device)
-        if self.search.engine == "stacked" and not stackable(run):
-            raise KoopsimError(
-                "These trials cannot be stacked (docs/search.md says which can); leave --engine at auto."
-            )
-        return self.search.engine == "stacked"
+        return self.packing.slots([self.trials[i].run for i in chosen], epochs)
 
     def _room(self, group: Group) -> int:
         """How many trials a group may still take: a whole stack, or its share of those side by side."""
         at_once, run = self.search.at_once, self.trials[group.waiting[0]].run
-        if self._stacks(run):
-            room, each = at_once or STACK_ON[self.device.type], self.task.bytes_of(run)
-            return room if each is None else min(room, fitting(each * len(self.task.names), self.device))
-        at_once = at_once or BESIDE_ON[self.device.type]
+        at_once = self.packing.room(run, at_once)
+        if self.packing.stacks(run):
+            return at_once
         unfinished = [g for g in self.groups if not g.over]
         each, rest = divmod(at_once, len(unfinished))
         share = each + (unfinished.index(group) < rest)

@@ -34,17 +34,20 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)  # the system's words for a full disk
 def payload_of(search: Search, over: list[int]) -> str:
     """What a worker on another machine needs of the search, as text; and which trials have nothing left to do."""
     known = {"run": to_dict(search.base), "space": space_to_dict(search.space), "seed": search.seed}
-    return json.dumps(known | {"name": search.name, "over": over, "plugins": named_plugins()})
+    known |= {"name": search.name, "engine": search.engine, "over": over}
+    return json.dumps(known | {"plugins": named_plugins()})
 
 
 @functools.lru_cache(maxsize=1)  # a worker is reused: its data are already there
-def _prepared(payload: str, device: str) -> tuple[Search, Any]:
+def prepared(payload: str, device: str) -> tuple[Search, Any]:
+    """The search and its task, on this machine."""
     data = json.loads(payload)
     for module, folder in data["plugins"].items():  # named by the user who began the search
         load_plugin(module, folder)
     base, given = from_dict(Run, data["run"]), data["space"]
     space = overridden(SearchSpace({}, 1, given["max_t"], given["grace"]), base, given, "the search")
-    return Search(data["name"], base, space, data["seed"]), build_task(base.task, device)
+    search = Search(data["name"], base, space, data["seed"], engine=data["engine"])
+    return search, build_task(base.task, device)
 
 
 def train_trial(config: dict[str, Any], payload: str) -> None:
@@ -79,7 +82,7 @@ class _Ended(Exception):
 
 def _train(index: int, payload: str, device: torch.device) -> None:
     try:
-        search, task = _prepared(payload, str(device))
+        search, task = prepared(payload, str(device))
         values = search.space.sample(search.seed, index)
         trial = Trial(index, values, trial_run(search.base, values, index))
         run = settled(trial, task, device)

@@ -23,7 +23,7 @@ def stackable(run: Run) -> bool:
 
 def better_stacked(run: Run, task: Task, device: torch.device) -> bool:
     """Whether a stack is the faster way: some tasks' models have kernels of their own, which a stack cannot use."""
-    return stackable(run) and not (device.type == "cuda" and run.precision in task.fast_alone)
+    return stackable(run) and not task.streamed and not (device.type == "cuda" and run.precision in task.fast_alone)
 
 
 def takes_over(run: Run) -> bool:

@@ -90,6 +90,7 @@ class Task(ABC):
     exact: bool = False  # judge in float64
     many: bool = False  # a run trains one network for each of its `names`
     at_once: int | None = None  # of those, how many together; None: as memory allows
+    streamed: bool = False  # its samples stay where they are; each model has a stream of its own
     by_itself: bool = True  # a single member is trained by the module's own kernels
     labels: bool = True  # whole numbers in y are classes, of which the model needs an output each
     checks_itself: bool = False  # whether model and data fit was looked at by whoever made it

@@ -29,6 +29,8 @@ AT_ONCE = 4096  # read at a time where order does not matter
 class StreamedClassification(Classification):
     """A data set's images by rows of a source, cut into train, valid and test."""
 
+    streamed = True
+
     def __init__(self, config: ClassificationConfig, device: torch.device | str = "cpu"):
         self.config, self.device = config, torch.device(device)
         images = stream_images(config.dataset, config.size)
