@@ -117,7 +117,7 @@ def test_ray_train_gives_the_figures_of_one(killed, tmp_path):
 
 def test_a_url_is_no_run_directory():
     pytest.importorskip("ray.train.torch", exc_type=ImportError)
-    from koopsim.ray_training import RayCluster, train_on_ray
+    from koopsim.ray_training import Asked, RayCluster, train_on_ray
 
-    with pytest.raises(KoopsimError, match="is a URL; a run directory has to be a path"):
-        train_on_ray(run_of("copy/sim-single", "smoke"), Path("s3://bucket/run"), "x", RayCluster())
+    with pytest.raises(KoopsimError, match="is a URL; give a path as --out, which all machines share, and the URL"):
+        train_on_ray(run_of("copy/sim-single", "smoke"), Asked(Path("s3://bucket/run"), "x"), RayCluster())

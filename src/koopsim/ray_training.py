@@ -2,8 +2,8 @@
 
     TorchTrainer starts N workers, joins them and watches them     each of them trains its share, as under torchrun
 
-The run directory lies on a path that all machines share. A worker or a machine that dies is replaced, and the run goes
-on from its last checkpoint: to the figures of one that was not disturbed.
+The run directory lies on a path that all machines share, or is kept at a URL besides (--storage). A worker or a machine
+that dies is replaced, and the run goes on from its last checkpoint: to the figures of one that was not disturbed.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ import logging
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
+from koopsim.files.mirror import Mirror
 from koopsim.registry import load_plugin, named_plugins
 from koopsim.runs import RunDirectory
+from koopsim.training import Session, fetched, mirror_of, resume_run, start_run
 
 RETRIES = 5  # of the whole group of workers, when one of them died
 OBJECT_STORE = 128 * 2**20  # bytes; workers exchange nothing through it
@@ -36,8 +38,21 @@ class RayCluster:
     gpus: bool = False
 
 
-def train_on_ray(run: Run, out: Path, name: str, cluster: RayCluster, resume: bool = False) -> dict[str, Any]:
-    """Train `run` in `out` by the cluster's workers; its result."""
+@dataclass(frozen=True)
+class Asked:
+    """What is to be done with a run: begun or gone on with in `out`, kept at `storage` besides."""
+
+    out: Path
+    name: str
+    resume: bool = False
+    shard: bool = False
+    recompute: bool = False
+    storage: str | None = None
+
+
+def train_on_ray(run: Run, asked: Asked, cluster: RayCluster) -> dict[str, Any]:
+    """Train `run` by the cluster's workers; its result."""
+    out = asked.out
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray  # pyright: ignore[reportMissingImports]  (an extra)
@@ -46,12 +61,13 @@ def train_on_ray(run: Run, out: Path, name: str, cluster: RayCluster, resume: bo
     except ImportError as error:
         raise KoopsimError("The ray backend needs Ray Train: pip install 'koopsim[tune]'.") from error
     if re.match(r"[a-z0-9]{2,}:/", str(out)):  # a Path has lost one of its slashes
-        raise KoopsimError(f"{out} is a URL; a run directory has to be a path that all machines of the cluster share.")
+        raise KoopsimError(f"{out} is a URL; give a path as --out, which all machines share, and the URL as --storage.")
     out = out.resolve()
-    if not resume:
+    if not asked.resume:
         RunDirectory.refuse_taken(out, False)
-    told = {"run": to_dict(run), "out": str(out), "name": name, "resume": resume, "plugins": named_plugins()}
-    storage = out.parent / f".{out.name}.ray"
+    told = asdict(asked) | {"out": str(out), "run": to_dict(run), "plugins": named_plugins()}
+    mirror = mirror_of(asked.storage)
+    storage = _Storage(out, mirror)
     with contextlib.redirect_stdout(io.StringIO()):  # Ray talks there; ours is for results
         try:
             _start(ray, cluster)
@@ -59,15 +75,37 @@ def train_on_ray(run: Run, out: Path, name: str, cluster: RayCluster, resume: bo
                 _work,
                 train_loop_config=told,
                 scaling_config=ScalingConfig(num_workers=cluster.workers, use_gpu=cluster.gpus),
-                run_config=RunConfig(name="train", storage_path=str(storage), failure_config=FailureConfig(RETRIES)),
+                run_config=RunConfig(name="train", failure_config=FailureConfig(RETRIES), **storage.settings),
             )
             trainer.fit()
         except Exception as error:
             raise KoopsimError(_why(error, out)) from error
         finally:
             ray.shutdown()
-            shutil.rmtree(storage, ignore_errors=True)
+            storage.remove()
+    if mirror is not None:
+        fetched(out, mirror)
     return RunDirectory(out).read_result()
+
+
+class _Storage:
+    """Where Ray Train itself takes notes: beside the run directory, and gone when it is over."""
+
+    def __init__(self, out: Path, mirror: Mirror | None):
+        self.mirror = mirror
+        self.path = str(out.parent / f".{out.name}.ray") if mirror is None else f"{mirror.root.rstrip('/')}.ray"
+        self.settings: dict[str, Any] = {"storage_path": self.path}
+        if mirror is not None:
+            from pyarrow.fs import FSSpecHandler, PyFileSystem  # pyright: ignore[reportMissingImports]  (Ray's own)
+
+            self.settings["storage_filesystem"] = PyFileSystem(FSSpecHandler(mirror.fs))
+
+    def remove(self) -> None:
+        if self.mirror is None:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                self.mirror.fs.rm(self.path, recursive=True)
 
 
 def _start(ray: Any, cluster: RayCluster) -> None:
@@ -94,16 +132,16 @@ def _work(told: dict[str, Any]) -> None:
 
     from koopsim.engine.drive import pick_device
     from koopsim.engine.world import device_of_rank, joined_world
-    from koopsim.training import Session, resume_run, start_run
-
     torch.set_num_threads(1)
     for module, folder in told["plugins"].items():
         load_plugin(module, folder)
     run, out = from_dict(Run, told["run"]), Path(told["out"])
     device = pick_device(device_of_rank("auto" if torch.cuda.is_available() else "cpu"))
     with joined_world(device) as world:
-        begun = world.told((out / "config.json").exists())
-        session = Session(device, world=world)
+        mirror = mirror_of(told["storage"])
+        there = (out / "config.json").exists() if mirror is None else mirror.holds("config.json")
+        begun = world.told(there)
+        session = Session(device, world=world, shard=told["shard"], recompute=told["recompute"], mirror=mirror)
         if told["resume"] or begun:
             resume_run(out, session)
         else:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -39,10 +40,11 @@ from koopsim.engine.threads import few_threads
 from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError, LostOthers
 from koopsim.files import folders
+from koopsim.files.mirror import Mirror
 from koopsim.kinds import task_kind
 from koopsim.nn import count_parameters
 from koopsim.progress import describe
-from koopsim.runs import RunDirectory, write_json
+from koopsim.runs import LOOKS, RUN_FILES, RunDirectory, write_json
 from koopsim.tasks import Task, build_task
 from koopsim.tasks.fingerprint import fingerprint_of
 from koopsim.tasks.fits import refuse_misfits
@@ -64,6 +66,7 @@ class Session:
     compile   let torch.compile fuse small kernels
     world     the processes that train together; the first of them writes and speaks
     shard     they share the model too, not only the batch;   recompute   its blocks again in the backward pass
+    mirror    where the run directory is kept besides, for machines that do not share it
     """
 
     device: torch.device
@@ -73,6 +76,7 @@ class Session:
     world: World = ALONE
     shard: bool = False
     recompute: bool = False
+    mirror: Mirror | None = None
 
 
 def start_run(
@@ -87,9 +91,16 @@ def start_run(
     run = settled_run(run, session) if task is None else run
     with folders.held(out):
         RunDirectory.refuse_taken(out, overwrite)
+        if session.mirror is not None and session.mirror.holds("config.json") and not overwrite:
+            raise KoopsimError(
+                f"{session.mirror.url} already holds a run: go on with 'koopsim train --resume {out} --storage "
+                f"{session.mirror.url}', or add --overwrite to start again."
+            )
         with folders.replacing(out, overwrite):
             task = task or build_task(run.task, session.device)
             directory = RunDirectory.create(out, run, name, overwrite)
+        if session.mirror is not None:
+            session.mirror.push(out)
         return train_run(run, directory, name, session, task=task)
 
 
@@ -97,6 +108,8 @@ def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[st
     """Go on with the run in `out`, by its own configuration; a finished one is read. `task`: as in `start_run`."""
     if not session.world.first:
         return _follow(out, session, task)
+    if session.mirror is not None:
+        fetched(out, session.mirror)
     folders.refuse_replaced(out, "train")
     directory = RunDirectory(out)
     name, run = directory.read_config()
@@ -104,6 +117,19 @@ def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[st
         session.world.told(None)
         return directory.read_result()
     return train_run(run, directory, name, session, resume=True, task=task)
+
+
+def mirror_of(url: str | None) -> Mirror | None:
+    """A run directory's files at a URL; what relies on others comes last."""
+    last = ("checkpoint.safetensors", "result.json")
+    names = [name for name in (*RUN_FILES, LOOKS) if name not in last]
+    return None if url is None else Mirror(url, (*names, *last))
+
+
+def fetched(out: Path, mirror: Mirror) -> None:
+    """The run at a URL, into `out`."""
+    with RunDirectory(out).held():
+        mirror.fetch(out)
 
 
 def settled_run(run: Run, session: Session) -> Run:
@@ -120,12 +146,22 @@ def _follow(out: Path, session: Session, task: Task | None) -> dict[str, Any]:
     said = world.told(None)  # once the first one's folder is there
     if said is None:
         return {}
-    run, resume, fingerprint = from_dict(Run, said["run"]), said["resume"], said["fingerprint"]
-    directory = RunDirectory(out)
+    run = from_dict(Run, said["run"])
+    if session.mirror is not None:  # its own copy: `out` may be the first one's, or older
+        with tempfile.TemporaryDirectory(prefix="koopsim-") as folder:
+            session.mirror.fetch(Path(folder))
+            return _followed(run, RunDirectory(folder), replace(session, mirror=None), task, said)
+    return _followed(run, RunDirectory(out), session, task, said)
+
+
+def _followed(
+    run: Run, directory: RunDirectory, session: Session, task: Task | None, said: dict[str, Any]
+) -> dict[str, Any]:
+    world, resume, fingerprint = session.world, said["resume"], said["fingerprint"]
     if not directory.config_file.exists() or to_dict(directory.read_config()[1]) != said["run"]:
         raise KoopsimError(
-            f"Rank {world.rank} on {platform.node()} does not see the run of rank 0 in {out.resolve()}; give an --out "
-            "on a path that all machines share."
+            f"Rank {world.rank} on {platform.node()} does not see the run of rank 0 in {directory.path.resolve()}; "
+            "give an --out on a path that all machines share, or a --storage URL."
         )
     task = build_task(run.task, session.device) if task is None else task
     if fingerprint_of(task) != fingerprint:
@@ -159,6 +195,8 @@ def train_run(
         if "test" in result:
             directory.note_look(name, result["test"])
         write_json(directory.result_file, result)
+        if session.mirror is not None:
+            session.mirror.push(directory.path)
         log.info("%s: finished after %.1f s of training", name, result["train_seconds"])
     return result
 
@@ -287,6 +325,8 @@ class Training(Course):
         far = {"done": len(self.done), "groups": len(self.groups), "epoch": self.epoch, "step": self.position}
         header = {"run": far | {"seconds": self.seconds}, "layout": self.layout}
         write_checkpoint(self.directory.checkpoint_file, parts, header)
+        if self.session.mirror is not None:
+            self.session.mirror.push(self.directory.path)
 
     def resume(self) -> None:
         """Go on from the checkpoint, where there is one; a broken or foreign file is refused."""

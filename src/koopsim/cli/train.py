@@ -1,6 +1,7 @@
 """koopsim train: from a preset to a trained run directory, or on with one that was stopped."""
 
 import itertools
+import os
 import re
 import sys
 from contextlib import ExitStack
@@ -65,6 +66,8 @@ class TrainOptions:
     """Here, or on a Ray cluster: --devices workers that are replaced when they die (extra: tune)."""
     address: str | None = None
     """Of a running Ray cluster; without it one of this machine is started."""
+    storage: str | None = None
+    """A URL where the run directory is kept too (s3://BUCKET/RUN, file:///FOLDER; fsspec): --out need not be shared."""
     eager: bool = False
     """Do not capture the step in a CUDA graph."""
     tensorboard: bool = False
@@ -139,29 +142,34 @@ def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -
     from koopsim.engine.world import device_of_rank, expected, joined_world
     from koopsim.runs import RunDirectory
     from koopsim.tracking import together
-    from koopsim.training import Session, resume_run, start_run
+    from koopsim.training import Session, fetched, mirror_of, resume_run, start_run
 
-    out = options.resume or options.out or Path("runs") / name
-    if run is None:
+    out, mirror = options.resume or options.out or Path("runs") / name, mirror_of(options.storage)
+    if run is None and (expected() == 1 or os.environ.get("RANK") == "0"):
+        if mirror is not None:
+            fetched(out, mirror)
         name, run = RunDirectory(out).read_config()
     if options.backend == "ray":
-        from koopsim.ray_training import RayCluster, train_on_ray
+        from koopsim.ray_training import Asked, RayCluster, train_on_ray
 
         cluster = RayCluster(options.devices, options.address, options.device != "cpu" and pick_device().type == "cuda")
-        return _show(train_on_ray(run, out, name, cluster, options.resume is not None), out, options.json)
+        assert run is not None
+        how = Asked(out, name, options.resume is not None, options.shard, options.recompute, options.storage)
+        return _show(train_on_ray(run, how, cluster), out, options.json)
     if options.devices != 1 and expected() == 1:
         return launch(["train", *argv], options.devices)
     try:
         with ExitStack() as stack:
             device = pick_device(device_of_rank(options.device))
             world = stack.enter_context(joined_world(device))
-            listeners = _listeners(options, run, name, out) if world.first else []
+            listeners = _listeners(options, run, name, out) if world.first and run is not None else []
             heard = [stack.enter_context(listener) for listener in listeners]
             session = Session(
                 device, False if options.eager else None, listen=together(*heard), world=world, shard=options.shard,
-                recompute=options.recompute,
+                recompute=options.recompute, mirror=mirror,
             )  # fmt: skip
             if not options.resume:
+                assert run is not None
                 result = start_run(run, out, name, session, options.overwrite)
             else:
                 if world.first and RunDirectory(out).result_file.exists():

@@ -50,7 +50,7 @@ class SyncedNorm(_BatchNorm):
         axes = [i for i in range(input.ndim) if i != 1]
         shape = (1, -1, *[1] * (input.ndim - 2))
         x = input.float() if input.dtype in (torch.bfloat16, torch.float16) else input
-        count = _Sum.apply(x.new_full((1,), input.numel() / input.shape[1]))  # no copy from the host: it may be captured
+        count = _Sum.apply(x.new_full((1,), input.numel() / input.shape[1]))  # no copy from the host: a capture
         mean = _Sum.apply(x.sum(axes)) / count
         centred = x - mean.view(shape)
         variance = _Sum.apply(centred.square().sum(axes)) / count
