@@ -137,27 +137,41 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 
 def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -> int:
-    from koopsim.cli.launching import launch
-    from koopsim.engine.drive import Stopped, pick_device
-    from koopsim.engine.world import device_of_rank, expected, joined_world
+    from koopsim.engine.world import expected
     from koopsim.runs import RunDirectory
-    from koopsim.tracking import together
-    from koopsim.training import Session, fetched, mirror_of, resume_run, start_run
+    from koopsim.training import fetched, mirror_of
 
     out, mirror = options.resume or options.out or Path("runs") / name, mirror_of(options.storage)
-    if run is None and (expected() == 1 or os.environ.get("RANK") == "0"):
+    if run is None and (expected() == 1 or os.environ.get("RANK") == "0"):  # others may not see it
         if mirror is not None:
             fetched(out, mirror)
         name, run = RunDirectory(out).read_config()
-    if options.backend == "ray":
-        from koopsim.ray_training import Asked, RayCluster, train_on_ray
-
-        cluster = RayCluster(options.devices, options.address, options.device != "cpu" and pick_device().type == "cuda")
-        assert run is not None
-        how = Asked(out, name, options.resume is not None, options.shard, options.recompute, options.storage)
-        return _show(train_on_ray(run, how, cluster), out, options.json)
+    if options.backend == "ray" and run is not None:
+        return _show(_on_ray(options, run, name, out), out, options.json)
     if options.devices != 1 and expected() == 1:
+        from koopsim.cli.launching import launch
+
         return launch(["train", *argv], options.devices)
+    return _here(options, run, name, out)
+
+
+def _on_ray(options: TrainOptions, run: Run, name: str, out: Path) -> dict[str, Any]:
+    from koopsim.engine.drive import pick_device
+    from koopsim.ray_training import Asked, RayCluster, train_on_ray
+
+    cluster = RayCluster(options.devices, options.address, options.device != "cpu" and pick_device().type == "cuda")
+    how = Asked(out, name, options.resume is not None, options.shard, options.recompute, options.storage)
+    return train_on_ray(run, how, cluster)
+
+
+def _here(options: TrainOptions, run: Run | None, name: str, out: Path) -> int:
+    """In this process, which may be one of several."""
+    from koopsim.engine.drive import Stopped, pick_device
+    from koopsim.engine.world import device_of_rank, joined_world
+    from koopsim.runs import RunDirectory
+    from koopsim.tracking import together
+    from koopsim.training import Session, mirror_of, resume_run, start_run
+
     try:
         with ExitStack() as stack:
             device = pick_device(device_of_rank(options.device))
@@ -166,10 +180,9 @@ def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -
             heard = [stack.enter_context(listener) for listener in listeners]
             session = Session(
                 device, False if options.eager else None, listen=together(*heard), world=world, shard=options.shard,
-                recompute=options.recompute, mirror=mirror,
+                recompute=options.recompute, mirror=mirror_of(options.storage),
             )  # fmt: skip
-            if not options.resume:
-                assert run is not None
+            if not options.resume and run is not None:
                 result = start_run(run, out, name, session, options.overwrite)
             else:
                 if world.first and RunDirectory(out).result_file.exists():

@@ -24,7 +24,7 @@ from koopsim.errors import KoopsimError
 from koopsim.searching.asha import ASHA
 from koopsim.searching.directory import Search, SearchDirectory
 from koopsim.searching.overview import Pace, event_of
-from koopsim.searching.packing import Packing
+from koopsim.searching.packing import SlotsOf
 from koopsim.searching.results import trials_csv
 from koopsim.searching.stacking import stack_key
 from koopsim.searching.state import read_state, write_state
@@ -59,7 +59,7 @@ class LocalSearch(Course):
         self.device = session.device
         space = search.space
         self.task = build_task(search.base.task, self.device) if task is None else task
-        self.packing = Packing(search, self.task, session)
+        self.packing = SlotsOf(search, self.task, session)
         self.trials = draw_trials(search.base, space, search.seed)
         self.asha = ASHA(space.max_t, space.grace, space.reduction, space.mode)
         kinds: dict[str, list[int]] = {}

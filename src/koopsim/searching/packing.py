@@ -26,7 +26,7 @@ BESIDE_ON = {"cuda": 8, "cpu": 2}
 
 
 @dataclass(frozen=True)
-class Packing:
+class SlotsOf:
     """How the trials of a search go together on a device."""
 
     search: Search

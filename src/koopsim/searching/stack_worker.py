@@ -19,7 +19,7 @@ import torch
 from koopsim.engine.drive import SAVE_SHARE
 from koopsim.engine.slots import Slots
 from koopsim.files.tensors import tensors_bytes
-from koopsim.searching.packing import Packing
+from koopsim.searching.packing import SlotsOf
 from koopsim.searching.ray_worker import prepared
 from koopsim.searching.space import is_median
 from koopsim.searching.trial import Trial, checked, draw_trials, length, settled, why
@@ -44,7 +44,7 @@ class StackWorker:
         torch.set_num_threads(1)
         self.device = torch.device("cuda" if device == "auto" and torch.cuda.is_available() else "cpu")
         self.search, self.task = prepared(payload, str(self.device))
-        self.packing = Packing(self.search, self.task, Session(self.device))
+        self.packing = SlotsOf(self.search, self.task, Session(self.device))
         self.trials = draw_trials(self.search.base, self.search.space, self.search.seed)
         self.engine: Slots | None = None
         self.slots: list[int | None] = []
