@@ -25,7 +25,8 @@ def test_every_model_with_a_solver_is_one(name):
     report = model.diagnostics()
     assert {"solver_steps", "unconverged", "residual", "backward_solver_steps", "backward_residual"} <= set(report)
     assert all(value.dim() == 0 and value.dtype == torch.float64 for value in report.values())
-    assert model.longest.tolist() == [int(model.last_info.steps.max()), int(model.last_info.backward.steps.max())]
+    solves = (model.last_info.forward, model.last_info.backward)
+    assert model.longest.tolist() == [int((info.steps + ~info.converged).max()) for info in solves]
     assert "longest" not in model.state_dict()
 
 
@@ -33,28 +34,47 @@ def test_every_model_with_a_solver_is_one(name):
 def test_a_captured_solve_runs_as_many_steps_as_were_needed_of_late(name):
     model, _ = MODELS[name]
     limits = model.limits
+    more = name == "mondeq"  # which has one in reserve
     model.longest.copy_(torch.tensor([7, 9]))
     model.adapt()
-    assert model.captured_steps == (8, 10) == model.variant
+    assert model.captured_steps == (7 + more, 9 + more) == model.variant
     assert model.longest.tolist() == [0, 0]
     model.adapt()  # nothing is known: as it was
-    assert model.captured_steps == (8, 10)
+    assert model.captured_steps == (7 + more, 9 + more)
+    model.longest.copy_(torch.tensor([6, 9]))  # no graph of its own for one step less
+    model.adapt()
+    assert model.captured_steps == (7 + more, 9 + more)
     model.longest.copy_(torch.tensor([10_000, 3]))
     model.adapt()
-    assert model.captured_steps == (limits[0], 4)
+    assert model.captured_steps == (limits[0], 3 + more)
+    model.longest.copy_(torch.tensor([8, 3]))
+    model.adapt()
+
+
+def test_a_solve_that_ran_out_of_steps_asks_for_more():
+    model, x = MODELS["deq"]
+    model.captured_steps = (60, 60)
+    model.longest.zero_()
+    model.deq.max_steps, before = 2, model.deq.max_steps
+    model(x)
+    model.diagnostics()
+    model.deq.max_steps = before
+    assert model.last_info.steps.max() == 2
+    assert model.longest[0] == 3
 
 
 def test_a_solve_that_was_cut_short_gets_twice_the_steps():
     """A step more each time would leave solves unconverged until the budget had crept up to them."""
     model = TransformerDEQ(heads=2, head_dim=4, model_dim=8, inner_dim=8)
     model.captured_steps = (8, 10)
-    model.longest.copy_(torch.tensor([8, 7]))
+    model.longest.copy_(torch.tensor([9, 7]))
     model.adapt()
-    assert model.captured_steps == (16, 8)
+    assert model.captured_steps == (16, 7)
     model.captured_steps = (20, 20)
-    model.longest.copy_(torch.tensor([20, 20]))
+    model.longest.copy_(torch.tensor([21, 20]))  # the second was just enough
     model.adapt()
-    assert model.captured_steps == model.limits == (30, 30)  # never beyond the limit
+    assert model.captured_steps == (30, 20)
+    assert model.limits == (30, 30)  # never beyond the limit
 
 
 def test_a_model_that_leaves_something_out_is_told():

@@ -1,6 +1,7 @@
 """The books of a solve, kept in three ways, say the same: tensors (the readable one), NumPy on a CPU, kernels."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -82,3 +83,45 @@ def test_a_cell_that_writes_into_its_own_memory_is_solved_right():
     z, info = picard(lambda z: torch.addmm(x, z, W, out=memory), torch.zeros(4, 6), max_steps=60, tol=1e-6)
     assert info.converged.all()
     torch.testing.assert_close(z, 2 * x, rtol=1e-4, atol=1e-5)
+
+
+KERNELS = """
+import math
+import sys
+import numpy as np
+import torch
+from koopsim.implicit.iteration import Tolerance
+from koopsim.implicit.kernels import ledger as kernels
+from koopsim.implicit.ledger import Ledger
+sys.path.insert(0, FOLDER)
+from test_solver_ledger import iterates
+
+kernels.BLOCK = 16 if not torch.cuda.is_available() else kernels.BLOCK
+device = "cuda" if torch.cuda.is_available() else "cpu"
+np.seterr(all="ignore")
+for D, sizes, kind, dtype in ((40, (), "absolute", torch.float64), (40, (3, 20, 17), "relative", torch.float32)):
+    tol, kept = Tolerance(0.1, kind, sizes), []
+    for k, (z, fz) in enumerate(iterates(B=5, D=D, steps=6)):
+        z, fz = z.to(device, dtype), fz.to(device, dtype)
+        kept = kept or [Ledger(z, tol), kernels.KernelLedger(z, tol)]
+        assert kernels.fits(z, tol)
+        want, got = (own.judge(z, fz) for own in kept)
+        torch.testing.assert_close(got, want, equal_nan=True)
+        want, got = (own.next(0.5 * fz, fz) for own in kept) if k % 3 else (own.best for own in kept)
+        torch.testing.assert_close(got, want, equal_nan=True)
+        assert torch.equal(kept[0].active, kept[1].active)
+        assert kept[0].left() == kept[1].left()
+    torch.testing.assert_close(kept[1].best, kept[0].best, equal_nan=True)
+    for name in ("steps", "residuals", "converged", "parts"):
+        a, b = (getattr(own.info(), name) for own in kept)
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b)
+z = torch.zeros(3, 4, device=device)
+assert not kernels.fits(z.bfloat16(), Tolerance()) and not kernels.fits(z[:0], Tolerance())
+assert not kernels.fits(z, Tolerance(1e-3, lambda g, f: g.norm(dim=1)))
+"""
+
+
+def test_kernels_keep_the_books_of_the_tensors(in_triton):
+    in_triton(KERNELS.replace("FOLDER", repr(str(Path(__file__).parent))))

@@ -6,8 +6,9 @@
     adapt()          between captured steps: how many solver steps the next ones run
 
 A CUDA graph cannot stop early, so a budget of 30 costs 30 steps though 10 converge. Each solve leaves the most steps
-that any sample needed in `longest`, on the device; `adapt` reads it and sets `captured_steps`, forward and backward, to
-the next level above. A solve that fills its budget raises it; until then its samples count as unconverged.
+that any sample needed in `longest`, on the device, one more where a sample did not converge; `adapt` reads it and sets
+`captured_steps`, forward and backward, to a level above. A solve whose budget is too small raises it; until then its
+samples count as unconverged.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class SolverModel(Model):
 class EquilibriumModel(SolverModel):
     """A model round one DEQ, its `deq`: `solve` finds the state, `read` the answer in it."""
 
+    LEVELS = (*range(2, 33), *range(34, 61, 2))
     deq: Any  # a DEQ; that room is further down
 
     def solve(self, x: Tensor, z0: Any = None) -> tuple[Any, DEQInfo]:
@@ -107,3 +109,15 @@ class EquilibriumModel(SolverModel):
     @captured_steps.setter
     def captured_steps(self, steps: tuple[int, int]) -> None:
         self.deq.captured_steps = steps
+
+    def _budget(self, needed: int, now: int, limit: int) -> int:
+        """As many as were needed; a solve that was cut short, nobody knows by how much, gets twice as many.
+
+        One more at a time would leave solves unconverged until the budget had crept up to them. For the sake of one
+        step less it is left as it is: each is a graph of its own.
+        """
+        if not needed:
+            return now
+        wanted = max(needed, 2 * now) if needed > now else needed
+        level = min(next((level for level in self.LEVELS if level >= wanted), limit), limit)
+        return now if level == now - 1 else level

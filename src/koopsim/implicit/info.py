@@ -47,7 +47,8 @@ class DEQInfo:
     def figures(self, longest: Tensor) -> dict[str, Tensor]:
         """Both solves in a few numbers for the metrics of a run; tensors, so nothing waits.
 
-        `longest` (2,) keeps the most steps any sample has needed, forward and backward.
+        `longest` (2,) keeps the most steps any sample has needed, forward and backward: one more than it took where
+        they were not enough.
         """
         report: dict[str, Tensor] = {}
         for i, (prefix, info) in enumerate((("", self.forward), ("backward_", self.backward))):
@@ -55,7 +56,8 @@ class DEQInfo:
                 report[f"{prefix}solver_steps"] = info.steps.double().mean()
                 report[f"{prefix}unconverged"] = (~info.converged).double().mean()
                 report[f"{prefix}residual"] = info.residuals.double().amax()
-                longest[i : i + 1].copy_(torch.maximum(longest[i : i + 1], info.steps.max()))
+                needed = (info.steps + ~info.converged).max()
+                longest[i : i + 1].copy_(torch.maximum(longest[i : i + 1], needed))
         return report
 
 

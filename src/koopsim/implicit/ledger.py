@@ -13,6 +13,7 @@ time, there is nothing to write down (`HostLedger`). On CUDA a step's books are 
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,4 +119,11 @@ class HostLedger(Ledger):
 
 def ledger_of(z: Tensor, tol: Tolerance) -> Ledger:
     """The one for its device."""
-    return HostLedger(z, tol) if z.device.type == "cpu" else Ledger(z, tol)
+    if z.device.type == "cpu":
+        return HostLedger(z, tol)
+    if z.is_cuda and find_spec("triton") is not None and not torch.compiler.is_compiling():  # which fuses by itself
+        from koopsim.implicit.kernels.ledger import KernelLedger, fits
+
+        if fits(z, tol):
+            return KernelLedger(z, tol)
+    return Ledger(z, tol)

@@ -224,10 +224,3 @@ class TransformerDEQ(EquilibriumModel):
     def read(self, z: Tensor) -> Tensor:
         """Logits from a state."""
         return F.linear(z, self.embedding, self.output_bias)
-
-    def _budget(self, needed: int, now: int, limit: int) -> int:
-        """A solve that filled its budget was cut short, nobody knows by how much: it gets twice as many steps.
-
-        One more at a time would leave solves unconverged until the budget had crept up to them.
-        """
-        return super()._budget(2 * needed - 1 if needed == now else needed, now, limit)

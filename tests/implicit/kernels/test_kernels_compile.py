@@ -62,7 +62,22 @@ for kernel in (attention._forward, attention._of_queries, attention._of_keys):
 """  # noqa: E501
 
 
-@pytest.mark.parametrize("check", [INVERSE, STEPS, ATTENTION], ids=["inverse", "steps", "attention"])
+LEDGER = """
+from koopsim.implicit.kernels import ledger
+for kind in ("*fp32", "*fp64"):
+    states = dict.fromkeys(("z", "fz", "g", "sums", "norm", "worst", "parts", "best", "proposed", "out"), kind)
+    states |= {"blocks": "*i32", "better": "*u8", "active": "*u8", "steps": "*i64", "tol": "fp32", "eps": "fp32"}
+    for kernel, fixed in (
+        (ledger._measure, {"WIDE": kind == "*fp64", "N": ledger.BLOCK}),
+        (ledger._judge, {"P": 3, "ABSOLUTE": False, "C": 32}),
+        (ledger._choose, {"NEXT": True, "N": ledger.BLOCK}),
+    ):
+        own = {name: known for name, known in states.items() if name in kernel.arg_names}
+        assert "st.global" in compiled(kernel, own, fixed, num_warps=4)
+"""
+
+
+@pytest.mark.parametrize("check", [INVERSE, STEPS, ATTENTION, LEDGER], ids=["inverse", "steps", "attention", "ledger"])
 def test_the_kernels_compile_for_hopper(check, tmp_path):
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed")
