@@ -104,7 +104,7 @@ for D, sizes, kind, dtype in ((40, (), "absolute", torch.float64), (40, (3, 20, 
     for k, (z, fz) in enumerate(iterates(B=5, D=D, steps=6)):
         z, fz = z.to(device, dtype), fz.to(device, dtype)
         kept = kept or [Ledger(z, tol), kernels.KernelLedger(z, tol)]
-        assert kernels.fits(z, tol)
+        assert kernels.can_keep(z, tol)
         want, got = (own.judge(z, fz) for own in kept)
         torch.testing.assert_close(got, want, equal_nan=True)
         want, got = (own.next(0.5 * fz, fz) for own in kept) if k % 3 else (own.best for own in kept)
@@ -118,8 +118,8 @@ for D, sizes, kind, dtype in ((40, (), "absolute", torch.float64), (40, (3, 20, 
         if a is not None:
             torch.testing.assert_close(a, b)
 z = torch.zeros(3, 4, device=device)
-assert not kernels.fits(z.bfloat16(), Tolerance()) and not kernels.fits(z[:0], Tolerance())
-assert not kernels.fits(z, Tolerance(1e-3, lambda g, f: g.norm(dim=1)))
+assert not kernels.can_keep(z.bfloat16(), Tolerance()) and not kernels.can_keep(z[:0], Tolerance())
+assert not kernels.can_keep(z, Tolerance(1e-3, lambda g, f: g.norm(dim=1)))
 """
 
 

@@ -122,8 +122,8 @@ def ledger_of(z: Tensor, tol: Tolerance) -> Ledger:
     if z.device.type == "cpu":
         return HostLedger(z, tol)
     if z.is_cuda and find_spec("triton") is not None and not torch.compiler.is_compiling():  # which fuses by itself
-        from koopsim.implicit.kernels.ledger import KernelLedger, fits
+        from koopsim.implicit.kernels.ledger import KernelLedger, can_keep
 
-        if fits(z, tol):
+        if can_keep(z, tol):
             return KernelLedger(z, tol)
     return Ledger(z, tol)

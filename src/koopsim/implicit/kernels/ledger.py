@@ -28,7 +28,7 @@ MOST_BLOCKS = 4096  # of a sample: their sums are one program's; larger states a
 MOST_PARTS = 16
 
 
-def fits(z: Tensor, tol: Tolerance) -> bool:
+def can_keep(z: Tensor, tol: Tolerance) -> bool:
     """Whether the kernels can keep the books of this solve."""
     B, D = z.shape
     small = 0 < B < 2**31 and 0 < D <= BLOCK * MOST_BLOCKS and len(tol.sizes) <= MOST_PARTS and 0 not in tol.sizes
