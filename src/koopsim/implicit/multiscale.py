@@ -216,13 +216,14 @@ class MultiscaleKind(SolverKind):
         return MultiscaleDEQ(config.image, config.widths, config.outputs, config.dropout, deq)
 
     def slug(self, config: MultiscaleConfig) -> str:
-        return "mdeq"
+        return "mdeq-large" if _large(config) else "mdeq"
 
     def title(self, config: MultiscaleConfig) -> str:
-        return "multiscale DEQ"
+        return "multiscale DEQ (large)" if _large(config) else "multiscale DEQ"
 
     def look(self, config: MultiscaleConfig, best: bool = False) -> Look:
-        return Look(self.title(config) + (" best" if best else ""), 3, "#0f766e")
+        rank, colour = (4, "#134e4a") if _large(config) else (3, "#0f766e")
+        return Look(self.title(config) + (" best" if best else ""), rank, colour)
 
     def for_images(self, config: MultiscaleConfig, shape: Shape, outputs: int) -> MultiscaleConfig:
         halvings = next((k for k in range(len(config.widths) - 1, -1, -1) if not shape[1] % 2**k | shape[2] % 2**k), 0)
@@ -244,7 +245,7 @@ class MultiscaleKind(SolverKind):
             run = Run(model, ClassificationConfig(name), recipe, precision="bf16")
             found[f"{name}/mdeq"] = Preset(run)
         large = replace(recipe, epochs=50, weight_decay=0.01, label_smoothing=0.05, flip=True, shift=4)
-        model = replace(quick, widths=(64, 96, 160))
+        model = replace(quick, widths=LARGE)
         found["cifar10/mdeq-large"] = Preset(Run(model, ClassificationConfig("cifar10"), large, precision="bf16"))
         small = MultiscaleConfig((1, 8, 8), (8, 12))
         digits = Recipe(batch_size=32, epochs=12, learning_rate=3e-3, schedule="onecycle")
@@ -252,4 +253,9 @@ class MultiscaleKind(SolverKind):
         return found
 
 
+def _large(config: MultiscaleConfig) -> bool:
+    return sum(config.widths) >= sum(LARGE)
+
+
 WIDTHS = (24, 32, 48)
+LARGE = (64, 96, 160)
