@@ -4,9 +4,9 @@
     python benchmarks/again.py table1 table2 --earlier again.tar.gz ...        # go on in another lease
 
 A job is a verb of koopsim in a process of its own. So many lanes run beside each other (small models leave most of a
-GPU idle; NVIDIA's MPS is started where it is there, else a lane is enough), a job that cannot end in time is not begun,
-and at the deadline the rest is stopped by Ctrl-C, which saves it. OUT/again.json says what became of each; the folders
-are in OUT/again.tar.gz, without optimisers. The budgets were decided before (results/BUDGETS.md).
+GPU idle; NVIDIA's MPS is started where it is there, without it give --lanes 1), a job that cannot end in time is not
+begun, and at the deadline the rest is stopped by Ctrl-C, which saves it. OUT/again.json says what became of each; the
+folders are in OUT/again.tar.gz, without the searches' optimisers. Budgets were decided before (results/BUDGETS.md).
 
 The DEQ's trials are `koopsim train --train-on train` stopped after max_t = 6 epochs of their 20, as ASHA would, and the
 best loss on valid sequences is trained again with three seeds: the trials of a search side by side cannot change how
@@ -59,8 +59,7 @@ class Lease:
         self.jobs, self.arguments = jobs, arguments
         self.folder = arguments.work / "again"
         self.start = time.monotonic()
-        self.mps = arguments.device != "cpu" and mps_starts()
-        self.lanes = arguments.lanes if self.mps or arguments.device == "cpu" else 1
+        self.mps, self.lanes = arguments.device != "cpu" and mps_runs(), arguments.lanes
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def now(self) -> float:
@@ -151,21 +150,20 @@ def light(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if entry.name.endswith((".tmp", "state.safetensors")) or entry.size > 4 << 20 else entry
 
 
-def mps_starts() -> bool:
-    """Whether NVIDIA's multi-process service can be had: then processes share the GPU instead of taking turns."""
+def mps_runs() -> bool:
+    """Whether processes share the GPU by NVIDIA's multi-process service instead of taking turns; it is started here
+    unless somebody's daemon runs already, which is as good."""
+    if "CUDA_MPS_PIPE_DIRECTORY" in os.environ or Path("/tmp/nvidia-mps/control").exists():
+        MPS.clear()
+        return True
     tool = shutil.which("nvidia-cuda-mps-control")
     if tool is None:
         return False
-    if Path("/tmp/nvidia-mps/control").exists():  # somebody's: then his
-        MPS.clear()
-        return True
     Path(MPS["CUDA_MPS_PIPE_DIRECTORY"]).mkdir(exist_ok=True)
-    if subprocess.run([tool, "-d"], env=os.environ | MPS, timeout=20, check=False).returncode:
-        return False
-    probe = "import torch; print(float(torch.ones(8, device='cuda').sum()))"
-    done = subprocess.run([sys.executable, "-c", probe], env=os.environ | MPS, timeout=60, capture_output=True,
-                          check=False)  # fmt: skip
-    return done.returncode == 0
+    started = subprocess.run([tool, "-d"], env=os.environ | MPS, timeout=20, check=False).returncode == 0
+    if not started:
+        MPS.clear()  # another daemon may hold the GPU: then without one of our own
+    return started
 
 
 # ------------------------------------------------------------ what there is to do

@@ -13,8 +13,8 @@ ROOMS = [
     "errors", "origin", "files", "registry", "config", "spaces", "words", "kinds", "presets", "progress", "tracking",
     "schedule", "runs", "datasets", "pictures", "predicting", "table_answers", "sequence_answers", "nn", "implicit",
     "models", "picture_codec", "picture_network", "spectral", "tasks", "engine", "training", "ray_training", "learning",
-    "searching", "fitting", "fit_folder", "zoo", "export", "hub", "deployment", "bridge", "report", "reproduction",
-    "bench", "sklearn", "cli",
+    "searching", "signals", "fitting", "fit_folder", "zoo", "export", "hub", "deployment", "bridge", "report",
+    "reproduction", "bench", "sklearn", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

@@ -1,4 +1,4 @@
-"""koopsim fit: a small network that is your picture, and how good it is."""
+"""koopsim fit: a small network that is your picture, sound or shape, and how good it is."""
 
 import sys
 from dataclasses import dataclass, replace
@@ -19,15 +19,17 @@ USUAL_SECONDS, MORE_SECONDS = 40.0, 2.0  # for a picture, and for each further o
 class Arguments:
     """Fit a network to each picture: any size, grey or colour, with or without alpha, 8 or 16 bits.
 
-    Pictures of one size are fitted together.
+    Pictures of one size are fitted together. A sound (.wav) or a shape (.npy, numbers on a grid of one to three
+    dimensions) is fitted by the same model, and beside it the network of Tancik et al.
     """
 
     pictures: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Picture files (PNG, JPEG, WebP, TIFF and the like), or folders of them."""
+    """Picture files (PNG, JPEG, WebP, TIFF and the like), or folders of them; or .wav and .npy files."""
     out: Path = Path("fits")
-    """Where the results go: a folder for each picture, by its name."""
+    """Where the results go: a folder for each file, by its name."""
     seconds: float | None = None
-    """Stop each stack of pictures of one size after this long; by default 40, and 2 for each picture more."""
+    """Stop each stack of pictures of one size after this long; by default 40, and 2 for each picture more.
+    A sound or shape has this for each of its two networks; by default 2,000 steps."""
     steps: int | None = None
     """Stop after so many steps."""
     features: int = 256
@@ -35,7 +37,8 @@ class Arguments:
     hidden: int = 128
     """H: the width of the readout. Features and width decide the network's size."""
     bandwidth: float | None = None
-    """The length scale of the features in pixels; small is sharp. By default from the picture's size."""
+    """The length scale of the features in pixels or samples; small is sharp. By default from the picture's size, or
+    the signal's spectrum."""
     learning_rate: float = 1e-2
     """Of Adam at the start; it falls to zero along a cosine."""
     batch: int | None = None
@@ -71,9 +74,12 @@ def main(argv: list[str]) -> int:
     from koopsim.fit_folder import Keeping, fit_files, sized, stacks
     from koopsim.fitting import FitSettings
     from koopsim.progress import Progress
+    from koopsim.signals import is_signal
     from koopsim.training import Session
 
     device = pick_device(arguments.device)
+    if any(is_signal(path) for path in arguments.pictures):
+        return _signals(arguments, Session(device))
     settings = FitSettings(
         arguments.features, arguments.hidden, arguments.bandwidth, arguments.learning_rate, arguments.steps,
         arguments.seconds, arguments.batch, arguments.seed, arguments.precision, arguments.animation,
@@ -100,6 +106,48 @@ def main(argv: list[str]) -> int:
     if arguments.json:
         print(json_text(results))
     return 0
+
+
+def _signals(arguments: Arguments, session: Any) -> int:
+    """Sounds and shapes, one after the other."""
+    from koopsim.progress import Progress
+    from koopsim.signals import SignalSettings, fit_signal_file, is_signal
+
+    for path in arguments.pictures:
+        if not is_signal(path):
+            raise KoopsimError(f"{path} is a picture among sounds and shapes; fit them in two commands.")
+        if not path.is_file():
+            raise KoopsimError(f"There is no file {path}.")
+    if arguments.bytes is not None or arguments.float16 or arguments.weights != "float32":
+        raise KoopsimError("--bytes, --weights and --float16 are for pictures; leave them out for sounds and shapes.")
+    given = {name: getattr(arguments, name) for name in ("bandwidth", "steps", "seconds", "batch", "seed")}
+    plain = Arguments(())
+    for name in ("features", "hidden", "learning_rate"):  # a picture's defaults are not a signal's
+        if getattr(arguments, name) != getattr(plain, name):
+            given[name] = getattr(arguments, name)
+    results = []
+    for path, folder in zip(arguments.pictures, _folders(list(arguments.pictures), arguments), strict=True):
+        with Progress(path.name) as progress:
+            own = replace(session, listen=progress)
+            results.append(fit_signal_file(path, folder, SignalSettings(**given), own, overwrite=arguments.overwrite))
+        if not arguments.json:
+            _show_signal(results[-1], folder)
+    if arguments.json:
+        print(json_text(results))
+    return 0
+
+
+def _show_signal(result: dict[str, Any], folder: Path) -> None:
+    shape = " x ".join(f"{n:,}" for n in result["shape"])
+    rate = f" at {result['rate']:,} a second" if result["rate"] else ""
+    print(f"{result['signal']}  {shape} samples{rate}, {result['channels']} channel{'s' * (result['channels'] > 1)}")
+    for name, title in (("sim-rff", "SIM (RFF only)"), ("tancik", "Tancik et al.")):
+        if name in result:
+            own = result[name]
+            told = f"{own['psnr']:.2f} dB after {own['steps']:,} steps in {own['seconds']:.1f} s"
+            print(f"  {title:<15} {told}, {own['parameters']:,} weights")
+    print(f"  network {result['network_bytes']:,} bytes, the file {result['file_bytes']:,}")
+    print(f"  in {folder}/: {', '.join(result['files'])}")
 
 
 def _folders(paths: list[Path], arguments: Arguments) -> list[Path]:
