@@ -14,9 +14,9 @@ from koopsim.errors import KoopsimError
 from koopsim.signals import (
     Signal,
     SignalSettings,
-    coordinates,
     fit_signal,
     networks,
+    places_of,
     read_signal,
     sampled,
     spectral_bandwidth,
@@ -82,7 +82,7 @@ def test_the_bandwidth_is_that_of_the_spectrum():
 
 
 def test_coordinates_follow_the_grid():
-    places = coordinates(torch.arange(2 * 4), (2, 4))
+    places = places_of(torch.arange(2 * 4), (2, 4))
     assert places.tolist() == [[i / 4, j / 4] for i in range(2) for j in range(4)]
 
 

@@ -209,7 +209,7 @@ def _drawing(
     batch = min(settings.batch or usual, len(values))
 
     def points(rows: Tensor) -> tuple[Tensor, Tensor]:
-        return coordinates(rows, signal.shape), values.index_select(0, rows).unsqueeze(0)
+        return places_of(rows, signal.shape), values.index_select(0, rows).unsqueeze(0)
 
     if batch == len(values):
         whole = points(torch.arange(batch, device=device))
@@ -217,7 +217,7 @@ def _drawing(
     return lambda: points(torch.randint(len(values), (batch,), device=device)), batch
 
 
-def coordinates(rows: Tensor, shape: tuple[int, ...], side: int | None = None) -> Tensor:
+def places_of(rows: Tensor, shape: tuple[int, ...], side: int | None = None) -> Tensor:
     """Places of samples by their number, (n, d), the longest side being [0, 1)."""
     axes = torch.unravel_index(rows, shape)
     return torch.stack([axis.float() for axis in axes], dim=1) / (side or max(shape))
@@ -230,7 +230,7 @@ def sampled(model: nn.Module, shape: tuple[int, ...], finer: int = 1) -> NDArray
     device = next(model.parameters()).device
     rows = torch.arange(math.prod(grid), device=device)
     side = max(grid)
-    parts = [folded(model, coordinates(piece, grid, side)).float().cpu() for piece in rows.split(PIECE)]
+    parts = [folded(model, places_of(piece, grid, side)).float().cpu() for piece in rows.split(PIECE)]
     return torch.cat(parts).reshape(*grid, -1).numpy()
 
 
