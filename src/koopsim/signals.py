@@ -86,25 +86,8 @@ def is_signal(path: Path) -> bool:
 
 def read_signal(path: Path) -> Signal:
     """A .wav of any number of channels, or a .npy of one to three dimensions."""
-    rate = None
-    if path.suffix.lower() in SOUNDS:
-        from scipy.io import wavfile
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks of somebody's own
-                rate, samples = wavfile.read(io.BytesIO(read_bytes(path, MOST_SOUND, ".wav")))
-        except WAV_ERRORS as error:
-            raise KoopsimError(f"{path} is not a whole .wav file: {str(error).splitlines()[0]}.") from error
-        samples = samples.reshape(len(samples), -1)
-    else:
-        samples = read_npy(path)
-        if samples.ndim not in (1, 2, 3) or samples.dtype.kind not in "biuf":
-            raise KoopsimError(
-                f"{path} has {samples.dtype} of shape {samples.shape}; expected real numbers on a grid of one to three "
-                "dimensions, such as the occupancy of a shape."
-            )
-        samples = samples[..., None]
+    sound = path.suffix.lower() in SOUNDS
+    rate, samples = _sound(path) if sound else (None, _grid(path))
     samples = samples.astype(np.float64)
     if samples.size == 0 or min(samples.shape[:-1]) < 2:
         raise KoopsimError(f"{path} has samples of shape {samples.shape[:-1]}; expected at least 2 along each axis.")
@@ -114,6 +97,30 @@ def read_signal(path: Path) -> Signal:
     if low == high:
         raise KoopsimError(f"{path} is {low:g} everywhere; there is nothing to fit.")
     return Signal(path.stem, ((samples - low) / (high - low)).astype(np.float32), low, high, rate)
+
+
+def _sound(path: Path) -> tuple[int, NDArray]:
+    """Samples a second, and the samples, (n, channels)."""
+    from scipy.io import wavfile
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", wavfile.WavFileWarning)  # chunks of somebody's own
+            rate, samples = wavfile.read(io.BytesIO(read_bytes(path, MOST_SOUND, ".wav")))
+    except WAV_ERRORS as error:
+        raise KoopsimError(f"{path} is not a whole .wav file: {str(error).splitlines()[0]}.") from error
+    return rate, samples.reshape(len(samples), -1)
+
+
+def _grid(path: Path) -> NDArray:
+    """Numbers on a grid, with an axis of one channel."""
+    samples = read_npy(path)
+    if samples.ndim not in (1, 2, 3) or samples.dtype.kind not in "biuf":
+        raise KoopsimError(
+            f"{path} has {samples.dtype} of shape {samples.shape}; expected real numbers on a grid of one to three "
+            "dimensions, such as the occupancy of a shape."
+        )
+    return samples[..., None]
 
 
 def spectral_bandwidth(signal: Signal) -> float:

@@ -67,19 +67,25 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "fit")
     if not arguments.pictures:
         raise KoopsimError("Name at least one picture: koopsim fit photo.jpg.")
-    if arguments.bytes is not None and (arguments.float16 or arguments.weights != "float32"):
-        raise KoopsimError("--bytes decides how weights are written; leave --weights and --float16 out.")
-    from koopsim.datasets.inputs import picture_files
-    from koopsim.engine.drive import Stopped, pick_device
-    from koopsim.fit_folder import Keeping, fit_files, sized, stacks
-    from koopsim.fitting import FitSettings
-    from koopsim.progress import Progress
+    from koopsim.engine.drive import pick_device
     from koopsim.signals import is_signal
     from koopsim.training import Session
 
-    device = pick_device(arguments.device)
-    if any(is_signal(path) for path in arguments.pictures):
-        return _signals(arguments, Session(device))
+    session = Session(pick_device(arguments.device))
+    signals = any(is_signal(path) for path in arguments.pictures)
+    return (_signals if signals else _pictures)(arguments, session)
+
+
+def _pictures(arguments: Arguments, session: Any) -> int:
+    """Pictures, those of one size together."""
+    if arguments.bytes is not None and (arguments.float16 or arguments.weights != "float32"):
+        raise KoopsimError("--bytes decides how weights are written; leave --weights and --float16 out.")
+    from koopsim.datasets.inputs import picture_files
+    from koopsim.engine.drive import Stopped
+    from koopsim.fit_folder import Keeping, fit_files, sized, stacks
+    from koopsim.fitting import FitSettings
+    from koopsim.progress import Progress
+
     settings = FitSettings(
         arguments.features, arguments.hidden, arguments.bandwidth, arguments.learning_rate, arguments.steps,
         arguments.seconds, arguments.batch, arguments.seed, arguments.precision, arguments.animation,
@@ -88,14 +94,14 @@ def main(argv: list[str]) -> int:
     sized(settings, kept, 3)  # a budget that is too small is said before anything is read
     paths = picture_files(arguments.pictures)
     wanted, results = _folders(paths, arguments), {}
-    for stack in stacks(paths, device, settings):
+    for stack in stacks(paths, session.device, settings):
         title = paths[stack[0]].name if len(stack) == 1 else f"{len(stack)} pictures"
         usual = arguments.steps is None and arguments.seconds is None
         own = replace(settings, seconds=USUAL_SECONDS + MORE_SECONDS * (len(stack) - 1)) if usual else settings
         try:
             with Progress(title) as progress:
-                session = Session(device, listen=progress)
-                found = fit_files([paths[i] for i in stack], [wanted[i] for i in stack], own, session, kept)
+                heard = replace(session, listen=progress)
+                found = fit_files([paths[i] for i in stack], [wanted[i] for i in stack], own, heard, kept)
         except Stopped:
             print("koopsim: stopped and saved. Give the same command again to go on.", file=sys.stderr)
             return 130
@@ -120,21 +126,25 @@ def _signals(arguments: Arguments, session: Any) -> int:
             raise KoopsimError(f"There is no file {path}.")
     if arguments.bytes is not None or arguments.float16 or arguments.weights != "float32":
         raise KoopsimError("--bytes, --weights and --float16 are for pictures; leave them out for sounds and shapes.")
-    given = {name: getattr(arguments, name) for name in ("bandwidth", "steps", "seconds", "batch", "seed")}
-    plain = Arguments(())
-    for name in ("features", "hidden", "learning_rate"):  # a picture's defaults are not a signal's
-        if getattr(arguments, name) != getattr(plain, name):
-            given[name] = getattr(arguments, name)
-    results = []
+    settings, results = SignalSettings(**_own_settings(arguments)), []
     for path, folder in zip(arguments.pictures, _folders(list(arguments.pictures), arguments), strict=True):
         with Progress(path.name) as progress:
             own = replace(session, listen=progress)
-            results.append(fit_signal_file(path, folder, SignalSettings(**given), own, overwrite=arguments.overwrite))
+            results.append(fit_signal_file(path, folder, settings, own, overwrite=arguments.overwrite))
         if not arguments.json:
             _show_signal(results[-1], folder)
     if arguments.json:
         print(json_text(results))
     return 0
+
+
+def _own_settings(arguments: Arguments) -> dict[str, Any]:
+    """What was given; a picture's defaults are not a signal's."""
+    plain, names = (
+        Arguments(()),
+        ("features", "hidden", "learning_rate", "bandwidth", "steps", "seconds", "batch", "seed"),
+    )
+    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) != getattr(plain, name)}
 
 
 def _show_signal(result: dict[str, Any], folder: Path) -> None:
