@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from koopsim.config import ClassificationConfig
+from koopsim.config import ClassificationConfig, resolve_precision
 from koopsim.files.writing import figure_text, write_figure
 from koopsim.report.collect import Result, seconds_an_epoch
 from koopsim.report.kinds import is_of
@@ -31,13 +31,14 @@ def classification_table(results: Sequence[Result]) -> Table | None:
     groups = _rows(results)
     if not groups:
         return None
-    head = ["data", "model", "params", "accuracy %", "paper", "diff", "epochs", "s/epoch", "steps", "stuck"]
+    head = ["data", "model", "params", "accuracy %", "paper", "diff", "in", "epochs", "s/epoch", "steps", "stuck"]
     rows = [
         [data_title(data), look_of(model).title, *_row(group, data, model)] for (data, model), group in groups.items()
     ]
     note = (
         "Mean and standard deviation over n seeds, trained on train+valid after the choice on valid. "
-        "Diff: ours less the paper's. Best: a recipe of our own for the same model. "
+        "Diff: ours less the paper's, which is in float32. In: the precision of products in training. "
+        "Best: a recipe of our own for the same model. "
         "Seconds: of the fastest seed, for others may have shared the device. "
         "Steps: of the forward solver in training. Stuck: test images whose solve did not converge."
     )
@@ -55,11 +56,18 @@ def _row(group: list[Result], data: str, model: str) -> list[str]:
         spread(accuracies, ".2f"),
         published,
         difference(accuracies, published, ".2f"),
+        "/".join(sorted({precision_of(r) for r in group})),
         "/".join(sorted({str(r["run"]["recipe"]["epochs"]) for r in group})),
         f"{seconds_an_epoch(group):.2f}",
         f"{statistics.mean(steps):.1f}" if steps else "-",
         f"{statistics.mean(unconverged):.1%}" if unconverged else "-",
     ]
+
+
+def precision_of(result: Result) -> str:
+    """What the run was really trained in; before that was written down, what it asked for on its kind of device."""
+    asked, device = str(result["run"].get("precision", "float32")), str(result.get("device", "cpu"))
+    return str(result.get("precision") or resolve_precision(asked, device.partition(":")[0]))
 
 
 def learning_curves(results: Sequence[Result], folder: Path) -> list[Path]:
