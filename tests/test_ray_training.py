@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+from ray_nodes import QUIET as LOCKED
+from ray_nodes import family, kill_family, nodes_of_one_cpu
 
 from koopsim.errors import KoopsimError
 from koopsim.presets import run_of
@@ -94,25 +96,71 @@ def workers() -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["undisturbed", "killed"])
-def test_ray_train_gives_the_figures_of_one(killed, tmp_path):
+def command(out: Path, epochs: int, *more: str) -> list[str]:
+    argv = [sys.executable, "-m", "koopsim", "train", *SMALL, "--recipe.epochs", str(epochs), "--out", str(out)]
+    return [*argv, "--backend", "ray", "--devices", "2", *more]
+
+
+def under_way(process: subprocess.Popen, metrics: Path, lines: int = 3) -> list[int]:
+    """The workers, once the run has got somewhere."""
+    until = time.monotonic() + 240
+    while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines and workers()):
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return workers()
+
+
+def test_ray_train_gives_the_figures_of_one(tmp_path):
     pytest.importorskip("ray.train.torch", exc_type=ImportError)
-    epochs = 200 if killed else 3
-    wanted = undisturbed(tmp_path, epochs, 2 if killed else 1)  # late losses follow every rounding
-    argv = [sys.executable, "-m", "koopsim", "train", *SMALL, "--recipe.epochs", str(epochs)]
-    argv += ["--backend", "ray", "--devices", "2", "--out", str(tmp_path / "two")]
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=QUIET)
-    if killed:
-        for _ in range(1200):
-            if (tmp_path / "two" / "metrics.jsonl").exists() and workers():
-                os.kill(workers()[-1], signal.SIGKILL)
-                break
-            assert process.poll() is None, process.communicate()[1][-3000:]
-            time.sleep(0.05)
-    _, err = process.communicate(timeout=400)
-    assert process.returncode == 0, err[-3000:]
+    wanted = undisturbed(tmp_path, 3)
+    done = subprocess.run(command(tmp_path / "two", 3, "--shard"), capture_output=True, text=True, env=QUIET)
+    assert done.returncode == 0, done.stderr[-3000:]
     same(json.loads((tmp_path / "two" / "result.json").read_text()), wanted)
     assert not list(tmp_path.glob(".*ray*"))
+
+
+def ends_as(process: subprocess.Popen, out: Path, wanted: dict) -> None:
+    _, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err[-3000:]
+    same(json.loads((out / "result.json").read_text()), wanted)
+    epochs = [json.loads(line)["epoch"] for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert epochs == list(range(1, len(wanted["metrics"]) + 1))  # none twice, none missing
+    assert not list(out.parent.glob("*ray*"))
+
+
+def test_a_worker_that_is_killed_is_replaced(tmp_path):
+    pytest.importorskip("ray.train.torch", exc_type=ImportError)
+    out, wanted = tmp_path / "two", undisturbed(tmp_path, 400, 2)  # by two: late losses follow every rounding
+    process = subprocess.Popen(
+        command(out, 400), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=QUIET
+    )
+    before = under_way(process, out / "metrics.jsonl")
+    os.kill(before[-1], signal.SIGKILL)
+    until = time.monotonic() + 120
+    while not set(workers()) - set(before):
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < until, "nobody took its place"
+        time.sleep(0.1)
+    ends_as(process, out, wanted)
+
+
+def test_a_machine_that_is_killed_is_replaced_and_the_run_is_kept_at_a_url(tmp_path):
+    """Of three nodes two have a worker each; one of these goes, and the third takes over."""
+    pytest.importorskip("ray.train.torch", exc_type=ImportError)
+    out, wanted = tmp_path / "two", undisturbed(tmp_path, 400, 2)
+    url = f"file://{tmp_path}/far/run"
+    with nodes_of_one_cpu(3) as (address, nodes):
+        argv = command(out, 400, "--address", address, "--storage", url)
+        process = subprocess.Popen(
+            argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=QUIET | LOCKED
+        )
+        busy = under_way(process, tmp_path / "far" / "run" / "metrics.jsonl")
+        victim = next(node for node in nodes[1:] if set(family(node.pid)) & set(busy))
+        kill_family(victim)
+        ends_as(process, out, wanted)
+    assert json.loads((tmp_path / "far" / "run" / "result.json").read_text())["test"] == wanted["test"]
+    assert sorted(p.name for p in (tmp_path / "far").iterdir()) == ["run"]
 
 
 def test_a_url_is_no_run_directory():

@@ -1,21 +1,17 @@
 """The same search on real Ray clusters on this machine, a stack a worker and a trial a worker: two nodes, one of them
 killed; a driver killed; bad trials."""
 
-import contextlib
 import json
 import os
-import secrets
-import signal
-import socket
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
+from ray_nodes import QUIET, kill_family, nodes_of_one_cpu
 from small_search import CPU, tiny_search, trained_alone
 
 from koopsim.searching.directory import SearchDirectory
@@ -27,9 +23,6 @@ from koopsim.tasks import build_task
 RAY = find_spec("ray") is not None
 pytestmark = pytest.mark.skipif(not RAY, reason="needs Ray: pip install 'koopsim[tune]'")
 
-QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1", "RAY_DISABLE_IMPORT_WARNING": "1"}
-# The cluster's door is locked with a key of its own: a Ray head listens to the whole network.
-QUIET |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 PATIENCE = 240.0
 
 
@@ -62,51 +55,10 @@ def wait_for(condition, process):
         time.sleep(0.05)
 
 
-def family(pid):
-    """A process and all that it started, youngest last."""
-    children = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            after_name = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        children.setdefault(int(after_name[1]), []).append(int(stat.parent.name))
-    found = [pid]
-    for member in found:
-        found += children.get(member, [])
-    return found
-
-
-def kill_family(process):
-    for pid in family(process.pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    process.wait()
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @pytest.fixture
 def cluster():
-    """A head and a second node, as `ray start` makes them on two machines. Only what was started here is killed."""
-    address, nodes = f"127.0.0.1:{free_port()}", []
-    small = ["--num-cpus=1", "--object-store-memory=100000000", "--block", "--disable-usage-stats"]
-    start = [sys.executable, "-m", "ray.scripts.scripts", "start", *small]
-    environment = dict(os.environ, **QUIET)
-    quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    port = address.partition(":")[2]
-    head = [*start, "--head", f"--port={port}", "--include-dashboard=false"]
-    nodes.append(subprocess.Popen(head, **quiet))
-    time.sleep(8)
-    nodes.append(subprocess.Popen([*start, f"--address={address}"], **quiet))
-    time.sleep(5)
-    yield address, nodes
-    for node in nodes:
-        kill_family(node)
+    with nodes_of_one_cpu(2) as found:
+        yield found
 
 
 def longer(search):
