@@ -1,4 +1,4 @@
-"""Ray clusters of several nodes on this machine, as `ray start` makes them on several; only what was started is killed."""
+"""Ray clusters of several nodes on this machine, as `ray start` makes them on several; nothing else is killed."""
 
 import contextlib
 import os
@@ -56,8 +56,9 @@ def nodes_of_one_cpu(count: int) -> Iterator[tuple[str, list[subprocess.Popen]]]
     try:
         nodes.append(subprocess.Popen(head, **quiet))
         time.sleep(8)
-        nodes += [subprocess.Popen([*start, f"--address={address}"], **quiet) for _ in range(count - 1)]
-        time.sleep(5)
+        for _ in range(count - 1):  # one after the other: two that start at once may choose the same port
+            nodes.append(subprocess.Popen([*start, f"--address={address}"], **quiet))
+            time.sleep(5)
         yield address, nodes
     finally:
         for node in nodes:

@@ -26,6 +26,7 @@ from koopsim.runs import RunDirectory
 from koopsim.training import Session, fetched, mirror_of, resume_run, start_run
 
 RETRIES = 5  # of the whole group of workers, when one of them died
+WAITS = 10  # minutes that Ray looks for room for all of them
 OBJECT_STORE = 128 * 2**20  # bytes; workers exchange nothing through it
 
 
@@ -75,7 +76,11 @@ def train_on_ray(run: Run, asked: Asked, cluster: RayCluster) -> dict[str, Any]:
                 _work,
                 train_loop_config=told,
                 scaling_config=ScalingConfig(num_workers=cluster.workers, use_gpu=cluster.gpus),
-                run_config=RunConfig(name="train", failure_config=FailureConfig(RETRIES), **storage.settings),
+                run_config=RunConfig(
+                    name="train",
+                    failure_config=FailureConfig(RETRIES, controller_failure_limit=WAITS),
+                    **storage.settings,
+                ),
             )
             trainer.fit()
         except Exception as error:

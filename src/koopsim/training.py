@@ -158,14 +158,20 @@ def _followed(
     run: Run, directory: RunDirectory, session: Session, task: Task | None, said: dict[str, Any]
 ) -> dict[str, Any]:
     world, resume, fingerprint = session.world, said["resume"], said["fingerprint"]
-    if not directory.config_file.exists() or to_dict(directory.read_config()[1]) != said["run"]:
-        raise KoopsimError(
-            f"Rank {world.rank} on {platform.node()} does not see the run of rank 0 in {directory.path.resolve()}; "
-            "give an --out on a path that all machines share, or a --storage URL."
-        )
-    task = build_task(run.task, session.device) if task is None else task
-    if fingerprint_of(task) != fingerprint:
-        raise KoopsimError(f"Rank {world.rank} on {platform.node()} has other data than rank 0; give both the same.")
+    own, problem = f"Rank {world.rank} on {platform.node()}", ""
+    try:
+        if not directory.config_file.exists() or to_dict(directory.read_config()[1]) != said["run"]:
+            where = directory.path.resolve()
+            problem = f"{own} does not see the run of rank 0 in {where}; give an --out on a path that all machines "
+            problem += "share, or a --storage URL."
+        else:
+            task = build_task(run.task, session.device) if task is None else task
+            other = fingerprint_of(task) != fingerprint
+            problem = f"{own} has other data than rank 0; give both the same." if other else ""
+    except KoopsimError as error:
+        problem = f"{own}: {error}"
+    world.all_well(problem)
+    assert task is not None
     training = Training(run, directory, session, task)
     if resume:
         training.resume()
@@ -184,6 +190,7 @@ def train_run(
         directory.check_data(fingerprint, note=True)
         note_inputs(directory.path, task)
         session.world.told({"run": to_dict(run), "resume": resume, "fingerprint": fingerprint})
+        session.world.all_well()
         training = Training(run, directory, session, task)
         if resume:
             training.resume()
@@ -214,6 +221,7 @@ class Training(Course):
         self.waiting: State = {}  # of a group that was interrupted
         self.random: State = {}  # the generators, as they were then
         self.layout: dict[str, list[int]] | None = None
+        self.lost: dict[int, str] = {}  # rows of what is streamed that cannot be read
         self.epoch, self.seconds, self.set_up = 0, 0.0, 0.0
         self.epoch_steps = task.epoch_steps(run)
 
@@ -286,6 +294,7 @@ class Training(Course):
         assert slots is not None
         self.epoch += 1
         slots.meet()
+        self._count_lost(slots)
         if self.world.first:
             self._note(slots)
         if self.epoch == self.run.recipe.epochs:
@@ -293,6 +302,18 @@ class Training(Course):
             self.done.append(lasting(slots.state()))
             slots.part.feed.close()
             self.slots, self.epoch, self.must_save = None, 0, True
+
+    def _count_lost(self, slots: Stacked) -> None:
+        """What could not be read and was left out, of all processes together; news is told."""
+        if not getattr(self.task, "skip", False):
+            return
+        before, shards = len(self.lost), getattr(self.task, "lost_shards", ())
+        for found in self.world.gathered(dict(slots.part.feed.lost)):
+            self.lost |= found
+        if self.world.first and (len(self.lost) > before or (shards and self.epoch == 1)):
+            count = f"{len(self.lost):,} pictures" + (f" and {len(shards):,} files or row groups" if shards else "")
+            told = f"{count} cannot be read and are left out. The first: {[*shards, *self.lost.values()][0]}"
+            self.session.listen({"event": "note", "text": told})
 
     def _note(self, slots: Stacked) -> None:
         """An epoch's line, where the first process writes it."""
@@ -302,6 +323,7 @@ class Training(Course):
         if self.run.train_on == "train":
             figures = self.task.gathered(slots.judged(range(len(group)), "valid", group), group)
         line |= self.task.line(slots.losses(0), figures)
+        line |= {"unreadable": len(self.lost)} if self.lost else {}
         totals = slots.part.gradients.diagnostics.items()
         line |= {name: float(total) / self.epoch_steps for name, total in totals}
         if len(self.groups) > 1:
@@ -366,12 +388,17 @@ class Training(Course):
             "captured": self.device.type == "cuda" if capture is None else capture,
             "device": str(self.device),
             **({} if self.world.alone else {"processes": self.world.size}),
+            **self._unreadable(),
             "precision": resolve_precision(self.run.precision, self.device.type),
             "metrics": self.directory.read_metrics(),
             "run": to_dict(self.run),
             "environment": self.directory.read_environment(),
             "set_up_seconds": self.set_up,
         }
+
+    def _unreadable(self) -> dict[str, Any]:
+        why = [*getattr(self.task, "lost_shards", ()), *self.lost.values()]
+        return {"unreadable": {"count": len(why), "first": why[:10]}} if why else {}
 
 
 def load_run(

@@ -25,6 +25,7 @@ from koopsim.kinds import task_kind
 from koopsim.models import build
 from koopsim.tasks import build_task
 from koopsim.tasks.streaming import Streaming
+from koopsim.training import Session, start_run
 
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -164,8 +165,8 @@ def test_several_processes_read_their_share_of_the_same_batch(places):
     task = build_task(run.task, CPU)
     data = task.data(run, [0])
     whole = Ahead(data, run.recipe, CPU)
-    batch = whole.jobs(World())[5]
-    shares = [whole.jobs(World(rank, 3))[5] for rank in range(3)]
+    batch, _ = whole.jobs(World())[5]
+    shares = [whole.jobs(World(rank, 3))[5][0] for rank in range(3)]
     for i, t in enumerate(batch):
         assert torch.equal(torch.cat([share[i] for share in shares]), t)
 
@@ -219,6 +220,75 @@ def test_a_damaged_picture_in_parquet_is_named(tmp_path):
     assert len(source.read(np.arange(20))) == 20
     with pytest.raises(KoopsimError, match=r"a\.parquet, row 0 of row group 3: its picture cannot be read"):
         source.read(np.array([30]))
+
+
+def damaged(folder: Path) -> None:
+    """Parquet in four files of two row groups: a picture, a row group's pictures and a whole file cannot be read."""
+    arrow, files = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    for part in range(4):
+        rows = range(part * 15, part * 15 + 15)
+        images = [png(X[i]) for i in rows]
+        if part == 0:
+            images[2] = b"no picture"
+        table = arrow.table({"image": images, "label": Y[list(rows)]})
+        files.write_table(table, folder / f"{part}.parquet", row_group_size=8, compression="snappy")
+    images = [png(x) for x in X_TEST]
+    images[5] = images[5][:40]
+    files.write_table(arrow.table({"image": images, "label": Y_TEST}), folder / "test.parquet")
+    at = files.ParquetFile(folder / "1.parquet").metadata.row_group(1).column(0)
+    with (folder / "1.parquet").open("r+b") as file:  # its compressed pages
+        file.seek(at.data_page_offset)
+        file.write(b"\xff" * 64)
+    with (folder / "3.parquet").open("r+b") as file:
+        file.truncate(300)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_cannot_be_read_ends_the_run_unless_it_is_to_be_skipped(workers, tmp_path):
+    """Named; or left out of training, of the statistics and of what is judged, and counted."""
+    (tmp_path / "data").mkdir()
+    damaged(tmp_path / "data")
+    run = run_on(tmp_path / "data")
+    with pytest.raises(KoopsimError, match=r"3\.parquet cannot be read"):
+        build_task(run.task, CPU)
+    config = replace(run.task, unreadable="skip", workers=workers)
+    run = replace(run, task=config, recipe=replace(run.recipe, epochs=2))
+    task = build_task(config, CPU)
+    assert len(task.source) == 45  # of the file that is gone, nothing
+    x, good, lost = task.source.read_good(np.arange(45))
+    assert [row for row, _ in lost] == [2, *range(23, 30)]
+    assert "0.parquet, row 2 of row group 0: its picture cannot be read" in lost[0][1]
+    assert "1.parquet, row group 1" in lost[1][1]
+    np.testing.assert_array_equal(x[good], X[:45][good])
+    mean = X[:45][good].mean() / 255
+    assert float(-task.shift / task.scale) == pytest.approx(255 * mean, rel=1e-5)
+    said: list[str] = []
+    session = Session(CPU, listen=lambda e: said.append(e["text"]) if e["event"] == "note" else None)
+    result = start_run(run, tmp_path / "run", "damaged", session)
+    trained_on = {int(row) for row in task.rows("train")[1]}
+    count = len(trained_on & {row for row, _ in lost})
+    assert result["unreadable"]["count"] == count + 1  # and the file
+    assert result["metrics"][-1]["unreadable"] == count
+    assert f"{count} pictures and 1 files or row groups cannot be read and are left out" in said[0]
+    assert "3.parquet" in said[0]
+    assert len(said) == 1
+    assert np.isfinite(result["test"]["loss"])
+    assert round(result["test"]["accuracy"] * 11, 6) == round(result["test"]["accuracy"] * 11)  # of eleven, not twelve
+
+
+def test_a_batch_of_which_nothing_can_be_read_is_said(tmp_path):
+    for name in ("a", "b"):
+        for split in ("train", "test"):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i in range(4):
+                Image.fromarray(X[i][0]).save(tmp_path / split / name / f"{i}.png")
+    run = run_on(tmp_path)
+    task = build_task(replace(run.task, unreadable="skip"), CPU)
+    feed = Ahead(task.data(run, [0]), run.recipe, CPU)
+    for file in tmp_path.glob("train/*/*.png"):
+        file.write_bytes(b"gone")
+    with pytest.raises(KoopsimError, match=r"None of the \d pictures of a batch can be read; the first: .*png"):
+        feed.jobs(World())[0]
 
 
 LIMITED = """

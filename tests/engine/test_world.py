@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -152,6 +153,29 @@ def test_a_rank_that_dies_ends_the_others_in_one_line_and_the_run_goes_on(tmp_pa
     status, _, err = ended(process, 60)
     assert status != 0
     assert "Traceback" not in err
+
+
+def test_ranks_that_do_not_go_together_all_say_why_and_none_waits(tmp_path):
+    script = Path(__file__).parent / "differing.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), str(tmp_path / "said.json")], capture_output=True, text=True,
+        timeout=300, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads((tmp_path / "said.json").read_text())
+    own = f"Rank 1 on {platform.node()}"
+    wanted = {
+        "versions": f"Rank 1 has python 3.99.0 where rank 0 has {platform.python_version()}; use the same on every",
+        "data": f"{own} has other data than rank 0",
+        "missing": f"{own}: ",
+        "path": f"{own} does not see the run of rank 0 in {tmp_path}/path/1/run; give an --out on a path that all",
+        "fine": "done",
+    }
+    for case, text in wanted.items():
+        for rank in (0, 1):
+            assert said[case][rank].startswith(text), (case, rank, said[case])
+            assert said[case][rank].endswith("(in time)"), (case, rank, said[case])
+    assert "data.npz" in said["missing"][0]
 
 
 @pytest.mark.parametrize(

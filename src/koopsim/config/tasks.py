@@ -37,6 +37,7 @@ class ClassificationConfig(TaskConfig):
     size: tuple[int, int] | None = None  # width, height: pictures are scaled to cover it and cropped around the centre
     stream: Literal["auto", "yes", "no"] = "auto"  # leave pictures where they are; auto: where they would not fit
     workers: int = 0  # processes that read and decode what is streamed; 0: a thread
+    unreadable: Literal["stop", "skip"] = "stop"  # what is streamed and cannot be read: an end, or left out and counted
 
     def __post_init__(self) -> None:
         require(0 < self.valid < 1, lambda: f"The validation share is {self.valid}; it lies between 0 and 1.")

@@ -12,9 +12,10 @@ import functools
 import hashlib
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from koopsim.errors import KoopsimError
 
 IMAGES, LABELS = ("image", "img", "picture", "pixels"), ("label", "labels", "fine_label", "class", "target", "y")
 KEPT = 24  # row groups that a process keeps, as they are in the file: those of a shuffling buffer
+T = TypeVar("T")
 TEST_SHARE = 5  # where no file is for testing, every so-many-th group is
 
 
@@ -84,6 +86,7 @@ class ArrowSource(Source):
 
     def __init__(self, groups: list[RowGroup], columns: tuple[str, str], shape: Shape, classes: list[Any]):
         self.groups, self.column, self.shape = groups, columns[0], shape
+        self.broken: dict[int, KoopsimError] = {}  # groups of which nothing can be read, so that it is tried once
         self.starts = np.cumsum([0, *(group.rows for group in groups)])
         raw = np.concatenate([np.asarray(_column(g, columns[1]).to_numpy(zero_copy_only=False)) for g in groups])
         known = {value: i for i, value in enumerate(classes)}
@@ -99,14 +102,24 @@ class ArrowSource(Source):
         for own, row, place in zip(x, rows, places, strict=True):
             group = self.groups[int(place)]
             inside = int(row - self.starts[place])
+            values = self._values(int(place))
             try:
-                with Image.open(io.BytesIO(_bytes(_column(group, self.column)[inside]))) as picture:
+                with Image.open(io.BytesIO(_bytes(values[inside]))) as picture:
                     own[:] = decoded(picture, channels, (width, height))
             except (OSError, ValueError, TypeError) as error:
                 raise KoopsimError(
                     f"{group.path}, row {inside} of row group {group.number}: its picture cannot be read ({error})."
                 ) from error
         return x
+
+    def _values(self, place: int) -> Any:
+        if place in self.broken:
+            raise self.broken[place]
+        try:
+            return _column(self.groups[place], self.column)
+        except KoopsimError as error:
+            self.broken[place] = error
+            raise
 
     def identity(self) -> str:
         told = "\0".join(f"{g.path.name} {g.path.stat().st_size} {g.number} {g.rows}" for g in self.groups)
@@ -121,19 +134,51 @@ def _bytes(value: Any) -> bytes:
     return found
 
 
-def stream_arrow(path: Path, size: tuple[int, int] | None) -> StreamedImages:
-    """The pictures of a file, or of all such files in a folder."""
+def stream_arrow(path: Path, size: tuple[int, int] | None, skip: bool = False) -> StreamedImages:
+    """The pictures of a file, or of all such files in a folder; `skip`: but for those that cannot be read."""
     endings = (".parquet", ".arrow", ".feather")
     files = sorted(f for f in path.rglob("*") if f.suffix.lower() in endings) if path.is_dir() else [path]
+    lost: list[str] = []
+    files = _good(files, _groups, lost, skip)
+    if not files:
+        raise KoopsimError(f"{path} has no file that can be read: {lost[0]}")
     schema = _reader(files[0]).schema_arrow if files[0].suffix.lower() == ".parquet" else _reader(files[0]).schema
     image, label = (_named(schema, names, path) for names in (IMAGES, LABELS))
     train, test = _shared_out(files, path)
+    train, test = (_good(groups, lambda group: _column(group, label), lost, skip) for groups in (train, test))
+    if not train or not test:
+        raise KoopsimError(f"{path} has too little that can be read: {lost[0]}")
     values = sorted({v for g in train for v in np.unique(_column(g, label).to_numpy(zero_copy_only=False)).tolist()})
-    with Image.open(io.BytesIO(_bytes(_column(train[0], image)[0]))) as first:
+    with Image.open(io.BytesIO(_first_picture(train, image, skip))) as first:
         channels = 1 if first.mode in ("1", "L") else 3
         width, height = size or first.size
     parts = [ArrowSource(groups, (image, label), (channels, height, width), values) for groups in (train, test)]
-    return StreamedImages(str(path), parts[0], parts[1], _classes(schema, label, values), loads=False)
+    classes = _classes(schema, label, values)
+    return StreamedImages(str(path), parts[0], parts[1], classes, loads=False, lost=tuple(lost))
+
+
+def _first_picture(groups: list[RowGroup], image: str, skip: bool) -> bytes:
+    """Of a group that can be read: all others are of its size."""
+    for group in groups[:-1] if skip else ():
+        try:
+            data = _bytes(_column(group, image)[0])
+            Image.open(io.BytesIO(data)).close()
+            return data
+        except (KoopsimError, OSError, ValueError):
+            continue
+    return _bytes(_column(groups[-1 if skip else 0], image)[0])
+
+
+def _good(parts: list[T], read: Callable[[T], Any], lost: list[str], skip: bool) -> list[T]:
+    """Those that can be read; why the others cannot goes into `lost`."""
+    found = []
+    for part in parts if skip else ():
+        try:
+            read(part)
+            found.append(part)
+        except KoopsimError as error:
+            lost.append(str(error))
+    return found if skip else parts
 
 
 def _shared_out(files: list[Path], path: Path) -> tuple[list[RowGroup], list[RowGroup]]:

@@ -48,6 +48,21 @@ class Source(ABC):
     def read(self, rows: Rows) -> NDArray[np.uint8]:
         """The pictures in these rows; one that cannot be read is named in an error."""
 
+    def read_good(self, rows: Rows) -> tuple[NDArray[np.uint8], NDArray[np.bool_], list[tuple[int, str]]]:
+        """(pictures, which of them are good, why the others are not, by row): what cannot be read is zero."""
+        try:
+            return self.read(rows), np.ones(len(rows), bool), []
+        except KoopsimError:
+            pass
+        x, good, lost = np.zeros((len(rows), *self.shape), np.uint8), np.ones(len(rows), bool), []
+        for i, row in enumerate(rows):
+            try:
+                x[i] = self.read(rows[i : i + 1])[0]
+            except KoopsimError as error:
+                good[i] = False
+                lost.append((int(row), str(error)))
+        return x, good, lost
+
     @abstractmethod
     def identity(self) -> str:
         """What tells it from other data without reading all of it."""
@@ -130,6 +145,7 @@ class StreamedImages:
     test: Source
     classes: tuple[str, ...]
     loads: bool = True  # whether `load_images` could load it too
+    lost: tuple[str, ...] = ()  # files and row groups that cannot be read and were left out, as was asked for
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2:
@@ -144,8 +160,11 @@ class StreamedImages:
         return self.train.bytes + self.test.bytes
 
 
-def stream_images(name: str, size: tuple[int, int] | None = None) -> StreamedImages:
-    """What `load_images` loads, left where it is; and Parquet, Arrow and folders of .npy besides."""
+def stream_images(name: str, size: tuple[int, int] | None = None, skip: bool = False) -> StreamedImages:
+    """What `load_images` loads, left where it is; and Parquet, Arrow and folders of .npy besides.
+
+    `skip`: leave out shards that cannot be read.
+    """
     path = Path(name).expanduser()
     if DATASETS.find(name) is not None:
         return in_memory(DATASETS[name].load(None).resized(size))
@@ -155,7 +174,7 @@ def stream_images(name: str, size: tuple[int, int] | None = None) -> StreamedIma
     if any(file.suffix.lower() in (".parquet", ".arrow", ".feather") for file in inside):
         from koopsim.datasets.arrow_blocks import stream_arrow
 
-        return stream_arrow(path, size)
+        return stream_arrow(path, size, skip)
     if {"x_train.npy", "y_train.npy"} <= {file.name for file in inside}:
         found = _arrays({file.stem: _npy(file) for file in inside if file.suffix == ".npy"}, path, size)
         return replace(found, loads=False)
@@ -166,12 +185,12 @@ def stream_images(name: str, size: tuple[int, int] | None = None) -> StreamedIma
     raise KoopsimError(f"{path} cannot be streamed; expected an .npz, a folder of .npy or of pictures, or Parquet.")
 
 
-def streamable(name: str, size: tuple[int, int] | None = None) -> StreamedImages | None:
+def streamable(name: str, size: tuple[int, int] | None = None, skip: bool = False) -> StreamedImages | None:
     """What is under this name, looked at and not loaded; None where it can only be loaded."""
     path = Path(name).expanduser()
     if not path.exists() or (path.suffix.lower() == ".npz" and not _stored(path)):
         return None
-    return stream_images(name, size)
+    return stream_images(name, size, skip)
 
 
 def _stored(path: Path) -> bool:

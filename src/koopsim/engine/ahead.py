@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -28,6 +29,7 @@ from koopsim.tasks.streaming import Streaming
 AHEAD = 8  # batches that wait for their step
 FOREVER = 2**62
 Batch = tuple[Tensor, ...]
+Read = tuple[Batch, list[tuple[int, str]]]  # a batch, and the rows of it that cannot be read
 
 
 class Ahead(Feed):
@@ -40,6 +42,7 @@ class Ahead(Feed):
         self.seed, self.epoch, self.next = 0, 0, -1
         self.coming: _Thread | None = None
         self.places: dict[int, Batch] = {}  # of a batch of each size
+        self.lost: dict[int, str] = {}  # rows that cannot be read, and why
 
     def size_at(self, position: int) -> int:
         return min(self.size, self.n - position * self.size)
@@ -57,7 +60,8 @@ class Ahead(Feed):
         if self.coming is None or number != self.next:
             self._begin(number)
         assert self.coming is not None
-        batch, size = self.coming.get(), self.size_at(position)
+        (batch, lost), size = self.coming.get(), self.size_at(position)
+        self.lost.update(lost)
         self.next = number + 1
         places = self.places.setdefault(size, tuple(t.to(self.device) for t in batch))
         for place, t in zip(places, batch, strict=True):
@@ -65,11 +69,11 @@ class Ahead(Feed):
 
     def batch(self, positions: Tensor, size: int) -> Batch:
         if size not in self.places:  # a capture wants to know the shapes before the first batch has come
-            self.places[size] = self._placed(self.jobs(self.world).example(size))
+            self.places[size] = self._placed(self.jobs(self.world).example(size)[0])
         return self._seen(self.places[size])
 
     def first(self, positions: Tensor, size: int) -> Batch:
-        return self._seen(self._placed(self.jobs(ALONE)[self.epoch * self.epoch_steps]))
+        return self._seen(self._placed(self.jobs(ALONE)[self.epoch * self.epoch_steps][0]))
 
     def _placed(self, batch: Batch) -> Batch:
         return tuple(t.to(self.device) for t in batch)
@@ -103,9 +107,9 @@ class Ahead(Feed):
 class _Thread:
     """What an iterator gives, fetched before it is asked for; its error is raised where it is asked for."""
 
-    def __init__(self, source: Iterator[Batch]):
+    def __init__(self, source: Iterator[Read]):
         self.source, self.stopped = source, threading.Event()
-        self.waiting: queue.Queue[Batch | BaseException] = queue.Queue(AHEAD)
+        self.waiting: queue.Queue[Read | BaseException] = queue.Queue(AHEAD)
         self.thread = threading.Thread(target=self._run, name="koopsim-reading", daemon=True)
         self.thread.start()
 
@@ -117,7 +121,7 @@ class _Thread:
         except BaseException as error:
             self._put(error)
 
-    def _put(self, item: Batch | BaseException) -> bool:
+    def _put(self, item: Read | BaseException) -> bool:
         while not self.stopped.is_set():
             try:
                 self.waiting.put(item, timeout=0.1)
@@ -126,7 +130,7 @@ class _Thread:
                 continue
         return False
 
-    def get(self) -> Batch:
+    def get(self) -> Read:
         item = self.waiting.get()
         if isinstance(item, BaseException):
             self.stop()
@@ -154,21 +158,34 @@ class _Jobs(Dataset):
     def __len__(self) -> int:
         return FOREVER
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> Read:
         epoch, position = divmod(number, self.steps)
         if self.known[0] != epoch:
             self.known = epoch, self.data.order(self.seed, epoch)
         rows = self.known[1][position * self.size : (position + 1) * self.size]
         return self._read(rows, (self.seed * 1_000_003 + epoch) * 1_000_033 + position)
 
-    def example(self, size: int) -> Batch:
+    def example(self, size: int) -> Read:
         return self._read(self.data.rows[:size], 0)
 
-    def _read(self, rows: Any, seed: int) -> Batch:
+    def _read(self, rows: Any, seed: int) -> Read:
         own = self.world.rows(len(rows))
-        source, mine = self.data.source, rows[own]
-        batch: Batch = torch.from_numpy(source.read(mine)), torch.from_numpy(source.labels[mine])
+        x, labels, lost = self._pictures(rows[own])
+        batch: Batch = torch.from_numpy(x), torch.from_numpy(labels)
         if not self.recipe.augments:
-            return batch
+            return batch, lost
         generator = torch.Generator().manual_seed(seed % 2**63)
-        return *batch, torch.rand(len(rows), draws_needed(self.recipe), generator=generator)[own]
+        return (*batch, torch.rand(len(rows), draws_needed(self.recipe), generator=generator)[own]), lost
+
+    def _pictures(self, mine: Any) -> tuple[Any, Any, list[tuple[int, str]]]:
+        """Pictures and labels; in the place of what cannot be read, if that is to be skipped, others of the batch."""
+        source = self.data.source
+        if not self.data.skip:
+            return source.read(mine), source.labels[mine], []
+        x, good, lost = source.read_good(mine)
+        if not good.any():
+            raise KoopsimError(f"None of the {len(mine)} pictures of a batch can be read; the first: {lost[0][1]}")
+        instead = np.flatnonzero(good)
+        places = np.arange(len(mine))
+        places[~good] = instead[np.arange(int((~good).sum())) % len(instead)]
+        return x[places], source.labels[mine[places]], lost

@@ -8,7 +8,7 @@
 A feed says how many steps an epoch has and, for each tensor of a batch, whether all members share it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ class Feed:
 
     epoch_steps: int
     shared: tuple[bool, ...] = (False, False)
+    lost: Mapping[int, str] = {}  # rows that cannot be read and were left out, and why
     world: World = ALONE  # of a batch each process has its share; alone it has all
 
     def size_at(self, position: int) -> int:

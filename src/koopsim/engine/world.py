@@ -90,6 +90,20 @@ class World:
         _surely(torch.distributed.broadcast_object_list, box, src=0, device=_device())
         return box[0]
 
+    def gathered(self, value: Any) -> list[Any]:
+        """What every rank says, in their order, on each of them."""
+        if self.alone:
+            return [value]
+        found = [None] * self.size
+        _surely(torch.distributed.all_gather_object, found, value)
+        return found
+
+    def all_well(self, problem: str = "") -> None:
+        """Where a rank has a problem all stop, and each of them can say which it was."""
+        found = next((said for said in self.gathered(problem) if said), "")
+        if found:
+            raise KoopsimError(found)
+
 
 ALONE = World()
 
@@ -125,6 +139,8 @@ def joined_world(device: torch.device) -> Iterator[World]:
     if missing and not distributed.is_initialized():
         raise KoopsimError(f"WORLD_SIZE is set but {', '.join(missing)} is not; start with torchrun, or unset it.")
     here = not distributed.is_initialized()  # Ray Train has joined already
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # objects travel by the current one
     if here:
         try:
             distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
@@ -144,13 +160,14 @@ def joined_world(device: torch.device) -> Iterator[World]:
 
 
 def _same_versions(world: World) -> None:
-    """Ranks of other versions would not compute the same update."""
+    """Ranks of other versions would not compute the same update; all say so, and none waits."""
     own = {"koopsim": metadata.version("koopsim") if _installed() else "source", "torch": torch.__version__}
     own["python"] = platform.python_version()
-    first = world.told(own)
-    other = [f"{name} {own[name]} where rank 0 has {first[name]}" for name in own if own[name] != first[name]]
-    if other:
-        raise KoopsimError(f"Rank {world.rank} has {', '.join(other)}; use the same on every machine.")
+    first, *others = world.gathered(own)
+    for rank, theirs in enumerate(others, 1):
+        other = [f"{name} {theirs[name]} where rank 0 has {first[name]}" for name in own if theirs[name] != first[name]]
+        if other:
+            raise KoopsimError(f"Rank {rank} has {', '.join(other)}; use the same on every machine.")
 
 
 def _installed() -> bool:

@@ -138,7 +138,7 @@ class ClassificationKind(TaskKind):
         """Pictures of one's own that are larger than half of what is free are streamed."""
         if config.stream != "auto" or config.dataset in DATASETS:
             return config, ""
-        images = streamable(config.dataset, config.size)
+        images = streamable(config.dataset, config.size, config.unreadable == "skip")
         if images is None or (images.loads and images.bytes <= free // 2):
             return config, ""
         needed, there = (f"{count / 2**30:.1f} GiB" for count in (images.bytes, free))
@@ -171,7 +171,7 @@ class ClassificationKind(TaskKind):
         self, run: Run, name: str, data: str, size: tuple[int, int] | None = None
     ) -> tuple[str, Run]:
         """Of one's own pictures a share is held out, so that progress shows what is right among those not learnt."""
-        images = streamable(data, size) or in_memory(datasets.load_images(data, size=size))
+        images = streamable(data, size, skip=True) or in_memory(datasets.load_images(data, size=size))
         model = model_kind(run.model).for_images(run.model, images.train.shape, len(images.classes))
         task = ClassificationConfig(str(Path(data).resolve()) if Path(data).exists() else data, size=size)
         batch = min(run.recipe.batch_size, max(8, len(images.train) // 20))

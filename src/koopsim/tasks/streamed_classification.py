@@ -33,14 +33,17 @@ class StreamedClassification(Classification):
 
     def __init__(self, config: ClassificationConfig, device: torch.device | str = "cpu"):
         self.config, self.device = config, torch.device(device)
-        images = stream_images(config.dataset, config.size)
+        self.skip = config.unreadable == "skip"
+        images = stream_images(config.dataset, config.size, self.skip)
+        self.lost_shards = images.lost
+        self.judged_rows: dict[str, np.ndarray] = {}  # of each split that was answered: which could be read
         self.name, self.classes, self.source, self.tested = images.name, images.classes, images.train, images.test
         order = np.random.default_rng(config.seed).permutation(len(self.source))[: config.train]
         if len(order) < 2:
             raise KoopsimError(f"{config.dataset} has {len(self.source)} training images; two at least are needed.")
         self.valid = min(max(1, round(len(order) * config.valid)), len(order) - 1)
         self.parts = {"valid": order[: self.valid], "train": order[self.valid :], "train+valid": order}
-        mean, deviation = _statistics(self.source)
+        mean, deviation = _statistics(self.source, self.skip)
         self.scale = torch.tensor(1 / (255 * deviation), dtype=torch.float32, device=device)[:, None, None]
         self.shift = torch.tensor(-mean / deviation, dtype=torch.float32, device=device)[:, None, None]
 
@@ -61,17 +64,18 @@ class StreamedClassification(Classification):
         """All of a split, on the device: for those who look at a few pictures of a small one."""
         source, rows = self.rows(name)
         require_memory(2 * len(rows) * int(np.prod(source.shape)), f"The {name} split of {self.name} asks for")
-        x, y = torch.from_numpy(source.read(rows)), torch.from_numpy(source.labels[rows])
+        x, y = torch.from_numpy(_read(source, rows, self.skip)[0]), torch.from_numpy(source.labels[rows])
         return x.to(self.device), y.to(self.device)
 
     def example(self, name: str) -> Split:
         """Two pictures, and every label."""
         source, rows = self.rows(name)
-        return torch.from_numpy(source.read(rows[:2])).to(self.device), torch.from_numpy(source.labels[rows])
+        x = torch.from_numpy(_read(source, rows[:2], self.skip)[0])
+        return x.to(self.device), torch.from_numpy(source.labels[rows])
 
     def data(self, run: Run, which: Sequence[int]) -> Streaming:
         source, rows = self.rows(run.train_on)
-        return Streaming(source, rows, self.inputs, self.config.workers)
+        return Streaming(source, rows, self.inputs, self.config.workers, skip=self.skip)
 
     def epoch_steps(self, run: Run) -> int:
         n = len(self.rows(run.train_on)[1])
@@ -79,17 +83,23 @@ class StreamedClassification(Classification):
 
     def predictions(self, answers: Answers, split: str) -> Tensor:
         source, rows = self.rows(split)
-        found = []
+        found, good = [], []
         for i in range(0, len(rows), AT_ONCE):
-            x = torch.from_numpy(source.read(rows[i : i + AT_ONCE])).to(self.device)
+            pictures, readable = _read(source, rows[i : i + AT_ONCE], self.skip)
+            good.append(readable)
+            x = torch.from_numpy(pictures).to(self.device)
             pieces = x.split(EVALUATION_BATCH.get(x.device.type, 1000))
             found.append(torch.cat([answers(self.inputs(xs)) for xs in pieces], dim=1))
+        self.judged_rows[split] = np.concatenate(good)
         return torch.cat(found, dim=1).double()
 
     def judge(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
         source, rows = self.rows(split)
         labels, found = torch.from_numpy(source.labels[rows]).to(self.device), []
-        for logits in self.predictions(answers, split):
+        everyone = self.predictions(answers, split)
+        good = torch.from_numpy(self.judged_rows[split]).to(self.device)
+        labels = labels[good]
+        for logits in everyone[:, good]:
             right = (logits.argmax(1) == labels).double().mean()
             found.append({"accuracy": float(right), "loss": float(F.cross_entropy(logits, labels))})
         return found
@@ -103,14 +113,25 @@ class StreamedClassification(Classification):
         return f"streamed {found.hexdigest()}"
 
 
-def _statistics(source: Source) -> tuple[np.ndarray, np.ndarray]:
+def _read(source: Source, rows: Rows, skip: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(pictures, which of them could be read)."""
+    if not skip:
+        return source.read(rows), np.ones(len(rows), bool)
+    x, good, _ = source.read_good(rows)
+    return x, good
+
+
+def _statistics(source: Source, skip: bool) -> tuple[np.ndarray, np.ndarray]:
     """Mean and deviation of each channel, as `channel_statistics`, a stretch at a time."""
     step = max(1, -(-len(source) // LOOKED_AT))
     rows, found = np.arange(0, len(source), step), []
     for i in range(0, len(rows), AT_ONCE):
-        some = rows[i : i + AT_ONCE]
-        mean, deviation = channel_statistics(source.read(some), constant=0.0)
-        found.append((len(some), mean, deviation**2 + mean**2))
+        x, good = _read(source, rows[i : i + AT_ONCE], skip)
+        if good.any():
+            mean, deviation = channel_statistics(x[good], constant=0.0)
+            found.append((int(good.sum()), mean, deviation**2 + mean**2))
+    if not found:
+        raise KoopsimError("None of the pictures that were looked at can be read.")
     count = sum(n for n, _, _ in found)
     mean = sum(n * m for n, m, _ in found) / count
     variance = sum(n * s for n, _, s in found) / count - mean**2

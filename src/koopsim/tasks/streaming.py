@@ -30,6 +30,7 @@ class Streaming:
     workers: int = 0  # processes that read and decode; 0: a thread of this one
     block: int = BLOCK
     buffer: int = BUFFER
+    skip: bool = False  # what cannot be read is left out, and another of its batch counts twice
 
     def __len__(self) -> int:
         return len(self.rows)
