@@ -7,7 +7,7 @@ from torch import nn
 from koopsim.config import Recipe
 from koopsim.engine.gradients import Alone
 from koopsim.engine.members import Members, Rule
-from koopsim.engine.update import update
+from koopsim.engine.update import lone_update, readable_update, update
 from koopsim.schedule import adam_table, learning_rates
 
 
@@ -107,3 +107,24 @@ def test_a_scaled_loss_gives_the_same_steps():
         ends.append(members)
     torch.testing.assert_close(ends[0].flat, ends[1].flat, rtol=1e-4, atol=1e-6)  # 1e-6 + |g| has no scale
     torch.testing.assert_close(ends[0].losses, ends[1].losses, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("recipe", [
+    Recipe(epochs=2, clip_norm=0.5, weight_decay=0.1, average=0.9, schedule="onecycle"), Recipe(epochs=2),
+])  # fmt: skip
+def test_one_member_on_a_cpu_moves_as_among_many_to_the_last_bit(recipe, dtype):
+    lone, plain = (
+        Members([network().to(dtype)], torch.as_tensor(adam_table(recipe, 5)).unsqueeze(0), 5, Rule.of(recipe))
+        for _ in range(2)
+    )
+    for step in range(12):  # two more than the schedule has
+        if step == 7:
+            lone.stop([0]), plain.stop([0])
+        if step == 8:
+            lone.active.fill_(True), plain.active.fill_(True)
+        g, losses = torch.randn(lone.flat.shape, dtype=dtype), torch.rand(1, dtype=dtype)
+        lone_update(lone, g.clone(), losses)
+        readable_update(plain, g.clone(), losses)
+        for (name, a), b in zip(lone.state().items(), plain.state().values(), strict=True):
+            assert torch.equal(a, b), name

@@ -9,7 +9,9 @@ Clipping comes after backward. What does not depend on the data is a row of the 
 stopped or is at its end stands still. On CUDA the same is two kernels (nn/kernels/adam.py); this is their twin.
 """
 
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +33,8 @@ def update(members: Members, g: Tensor, losses: Tensor) -> None:
         from koopsim.nn.kernels.adam import update as by_kernels
 
         return by_kernels(members, g, losses, BETA2)
-    readable_update(members, g, losses)
+    alone = members.size == 1 and members.flat.device.type == "cpu"
+    (lone_update if alone else readable_update)(members, g, losses)
 
 
 @torch.no_grad()
@@ -40,26 +43,55 @@ def readable_update(members: Members, g: Tensor, losses: Tensor) -> None:
     m, rule = members, members.rule
     goes = m.going()
     moves = goes.unsqueeze(1)
-    if rule.clip_norm is not None:
-        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-        g.mul_((rule.scale * rule.clip_norm / (norm + 1e-6)).clamp_(max=1.0))
+    _clip(m, g)
     if m.size > 1:
         g.masked_fill_(~moves, 0)  # replaced, not multiplied away: it may be infinite
     scalars = m.schedules[m.slots, m.steps.clamp(max=m.horizon - 1)]
     step_size, root_correction, one_minus_beta1, decay = (scalars * moves).unsqueeze(-1).unbind(1)
-    m.mean.lerp_(g, one_minus_beta1)
-    m.square.lerp_(g.square_(), moves.to(g.dtype) * (1 - BETA2))
-    if m.decayed is not None:
-        m.flat.sub_(decay * m.decayed * m.flat)
-    scale = torch.sqrt(m.square, out=g).div_(root_correction + ~moves).add_(rule.scale * rule.eps)
-    m.flat.sub_(scale.reciprocal_().mul_(m.mean).mul_(step_size))
-    if rule.average:
-        m.averaged["parameters"].lerp_(m.flat, moves.to(g.dtype) * (1 - rule.average))
+    weight = moves.to(g.dtype)
+    row = (step_size, root_correction + ~moves, one_minus_beta1, decay)
+    _move(m, g, row, weight * (1 - BETA2), weight * (1 - rule.average))
     at = m.positions.clamp(max=m.losses.shape[1] - 1)
     kept = m.losses[m.slots, at]
     m.losses[m.slots, at] = torch.where(goes, losses.to(kept.dtype), kept)
     m.steps.add_(goes)
     m.positions.add_(goes)
+
+
+@torch.no_grad()
+def lone_update(members: Members, g: Tensor, losses: Tensor) -> None:
+    """`readable_update` of one member on a CPU, where the host may be asked: the same numbers without masks.
+
+    At the smallest sizes the masks and their indexing took longer than the step's products.
+    """
+    m = members
+    if not bool(m.going()):
+        return
+    _clip(m, g)
+    row = m.schedules[0, min(int(m.steps), m.horizon - 1)].tolist()
+    _move(m, g, row, 1 - BETA2, 1 - m.rule.average)
+    m.losses[0, min(int(m.positions), m.losses.shape[1] - 1)] = losses[0]
+    m.steps.add_(1)
+    m.positions.add_(1)
+
+
+def _clip(m: Members, g: Tensor) -> None:
+    if m.rule.clip_norm is not None:
+        norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
+        g.mul_((m.rule.scale * m.rule.clip_norm / (norm + 1e-6)).clamp_(max=1.0))
+
+
+def _move(m: Members, g: Tensor, row: Sequence[Any], of_square: Any, of_average: Any) -> None:
+    """The moments, the parameters, their average. A row of the schedule and two weights: numbers, or (P, 1) of them."""
+    step_size, root_correction, one_minus_beta1, decay = row
+    m.mean.lerp_(g, one_minus_beta1)
+    m.square.lerp_(g.square_(), of_square)
+    if m.decayed is not None:
+        m.flat.sub_(m.decayed * decay * m.flat)
+    scale = torch.sqrt(m.square, out=g).div_(root_correction).add_(m.rule.scale * m.rule.eps)
+    m.flat.sub_(scale.reciprocal_().mul_(m.mean).mul_(step_size))
+    if m.rule.average:
+        m.averaged["parameters"].lerp_(m.flat, of_average)
 
 
 def average_statistics(members: Members) -> None:
