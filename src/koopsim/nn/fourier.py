@@ -22,6 +22,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from koopsim.nn.transforms import on_cpu
+
 KERNELS = ("gaussian", "laplace")
 SPREADS = ("random", "even")
 
@@ -73,7 +75,13 @@ class RandomFourierFeatures(nn.Module):
         # Never in bf16: a phase of 100 rounded to three digits is noise.
         with torch.autocast(x.device.type, enabled=False):
             phase = self.scaled(x.to(self.frequencies.dtype)) @ self.frequencies.mT
-            return torch.cat([phase.sin(), phase.cos()], dim=-1) / math.sqrt(self.frequencies.shape[0])
+            half = phase.shape[-1]
+            if phase.requires_grad or not on_cpu(phase):
+                return torch.cat([phase.sin(), phase.cos()], dim=-1) / math.sqrt(half)
+            found = phase.new_empty(*phase.shape[:-1], 2 * half)  # once through memory where it is what takes the time
+            torch.sin(phase, out=found[..., :half])
+            torch.cos(phase, out=found[..., half:])
+            return found.div_(math.sqrt(half))
 
 
 class NormalisedFourierFeatures(RandomFourierFeatures):

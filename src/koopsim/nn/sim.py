@@ -72,7 +72,7 @@ class SIM(Model):
         return self.nu(self.limit(self.lifted(x)))
 
     def forward(self, x: Tensor) -> Tensor:
-        if on_cpu(x, self.h.weight) and self._foldable():
+        if on_cpu(x, self.h.weight) and self._foldable(x):
             return self.folded(x)
         if isinstance(self.mu, TCN) and isinstance(self.psi, nn.Identity) and self.mu.channels <= TAIL_SIZES[2]:
             features = self.mu.features(x)
@@ -83,12 +83,13 @@ class SIM(Model):
             phi = self.lifted(x)
         return self.tail(phi) if self.fused(phi) else self.h(self.nu(self.limit(phi)))
 
-    def _foldable(self) -> bool:
+    def _foldable(self, x: Tensor) -> bool:
         own = isinstance(self.nu, StateReadout) and isinstance(self.h, Output)
-        return own and isinstance(self.mu, TCN) and not torch.is_autocast_enabled("cpu")
+        many = isinstance(self.mu, nn.Identity) and x.numel() >= 2 * self.limit.dim * x.shape[-1]
+        return own and (many or isinstance(self.mu, TCN)) and not torch.is_autocast_enabled("cpu")
 
     def folded(self, x: Tensor) -> Tensor:
-        """The same with neighbouring linear maps multiplied first: a sequence has more steps than they have rows.
+        """The same with neighbouring linear maps multiplied first: there are more steps or points than they have rows.
 
         nu_1 U V (L a + c) = (nu_1 U V L) a + nu_1 U V c, L the lift's last layer, and h nu_3; see also `folded.py`.
         """
