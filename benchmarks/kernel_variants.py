@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["layers", "cluster"])
     arguments = parser.parse_args()
     variants = [("layers", {"PRECISION": p, "ROWS": r}, {}) for p in ("ieee", "tf32x3") for r in (16, 32)]
-    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": c}) for c in (8, 16, 4)]
+    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": c}) for c in (8,)]
     rows, profiles = [], []
 
     def save() -> None:

@@ -67,12 +67,11 @@ def test_an_image_in_one_kernel(emulated, image, channels, strips, halves, threa
 @pytest.mark.parametrize(("T", "cluster", "inputs"), [(21, 4, 1), (9, 2, 4)], ids=["projected", "as it is"])
 def test_a_sequence_in_one_kernel(emulated, T, cluster, inputs, monkeypatch):
     torch.manual_seed(T)
-    monkeypatch.setattr(tcn_cluster, "CLUSTER", cluster)
     monkeypatch.setattr(tcn_cluster, "THREADS", 7)
     model = build_sim(SIMConfig(TCNConfig(3, 4, 4, inputs), 6, None, None, False, 6, 3)).eval()
     fused = fuse(model)
     lift, head = fused[0], [fused[1], fused[3], fused[5]]
-    sizes = tcn_cluster.sizes(lift.W[None], inputs) | {"HIDDEN": 6, "OUTPUTS": 3}  # pyright: ignore
+    sizes = tcn_cluster.sizes(lift.W[None], inputs, cluster) | {"HIDDEN": 6, "OUTPUTS": 3}  # pyright: ignore
     library = emulated("tcn.cu", SEQUENCES, **sizes)
     x = torch.randn(2, T) if inputs == 1 else torch.randn(2, T, inputs)
     R, r = residual_of(lift.residual, x)  # pyright: ignore[reportArgumentType]

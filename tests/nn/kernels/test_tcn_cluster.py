@@ -37,16 +37,15 @@ extern "C" void weights(int bytes, const float* g, const float* h, const float* 
     [(2, 19, 3, 4, 4, 1, 4), (1, 5, 1, 2, 4, 2, 8), (2, 33, 2, 6, 4, 2, 2)],
     ids=["three blocks", "one block, fewer steps than stretches", "two inputs"],
 )
-def test_all_layers_at_once_are_the_blocks(emulated, sequences, T, levels, C, K, inputs, cluster, monkeypatch):
+def test_all_layers_at_once_are_the_blocks(emulated, sequences, T, levels, C, K, inputs, cluster):
     torch.manual_seed(T)
-    monkeypatch.setattr(tcn_cluster, "CLUSTER", cluster)
     tcn, L = TCN(3, levels, C, K, inputs), 2 * levels
     library = emulated("tcn.cu", CALLS, C=C, K=K, L=L, I=inputs, OUTS=tcn_cluster.outs(C), CLUSTER=cluster, THREADS=6)
     x = torch.randn(sequences, T, inputs)
     convs = [conv for block in tcn.blocks for conv in (block.first, block.second)]  # pyright: ignore
     W, b = (t.detach().contiguous() for t in tcn.normed_weights(convs))  # pyright: ignore
     R, r = (t.detach() for t in residual_of(tcn.blocks[0].residual, x))  # pyright: ignore
-    bytes_ = tcn_cluster.shared_bytes(T, W[None])
+    bytes_ = tcn_cluster.shared_bytes(T, W[None], cluster)
 
     before, layers, outer, h = [], [], [], x  # the twin, with what is before each ReLU
     for block in tcn.blocks:

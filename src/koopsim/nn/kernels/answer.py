@@ -10,7 +10,6 @@ no compiler sees them, for nothing but `koopsim.deploy` calls them, and that is 
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from torch.nn import functional as F
 
 from koopsim.nn.fuse import FusedTCN, FusedVGG
 from koopsim.nn.kernels import tcn_cluster, vgg_cluster
-from koopsim.nn.kernels.cuda import Kernel, kernel
+from koopsim.nn.kernels.cuda import Kernel, Launch, kernel
 from koopsim.nn.kernels.vgg_cluster import fours
 from koopsim.nn.lift import residual_of
 
@@ -26,34 +25,39 @@ FEW = 8  # answers at once: about as many clusters as the chip has room for
 HEAD = [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
 
 
-@dataclass(frozen=True)
 class Answering:
-    """x (B, ...) -> y (B, ...), at most `FEW` at once, from any thread, on the caller's stream."""
+    """x (B, ...) -> y (B, ...), at most `FEW` at once, from any thread, on the caller's stream.
 
-    kernel: Kernel
-    blocks: int  # of an input
-    threads: int
-    shared: int
-    fixed: list[Tensor]
-    more: list[int]
-    outputs: tuple[int, ...]
-    device: torch.device
-    most: int = FEW
-    seen: threading.local = field(default_factory=threading.local)
+    blocks   of an input;   fixed, more: the kernel's arguments between x and y, and after them
+    """
+
+    most = FEW
+
+    def __init__(
+        self, kernel: Kernel, shape: tuple[int, int, int], fixed: list[Tensor], more: list[int], outputs: Sequence[int]
+    ):
+        self.kernel, (self.blocks, self.threads, self.shared) = kernel, shape
+        self.fixed, self.more, self.outputs = fixed, more, outputs
+        self.device, self.own = fixed[0].device, threading.local()
 
     def __call__(self, x: Tensor) -> Tensor:
-        if not hasattr(self.seen, "here"):
-            torch.cuda.synchronize(self.device)  # CUDA's context becomes this thread's
-            self.seen.here = True
-        x = x.to(self.device, torch.float32).contiguous()
-        y = torch.empty((len(x), *self.outputs), device=self.device)
-        arguments = [x, *self.fixed, y, *self.more]
-        if self.device.index == torch.cuda.current_device():
-            self.kernel((self.blocks * len(x),), self.threads, self.shared, arguments)
+        if x.device != self.device or x.dtype != torch.float32 or not x.is_contiguous():
+            x = x.to(self.device, torch.float32).contiguous()
+        y = x.new_empty(len(x), *self.outputs)
+        launch = getattr(self.own, "launch", None) or self._launch(x, y)
+        launch.values[0].value, launch.values[1 + len(self.fixed)].value = x.data_ptr(), y.data_ptr()
+        if self.device.index == torch._C._cuda_getDevice():  # pyright: ignore[reportAttributeAccessIssue]
+            launch((self.blocks * len(x),))
         else:
             with torch.cuda.device(self.device):
-                self.kernel((self.blocks * len(x),), self.threads, self.shared, arguments)
+                launch((self.blocks * len(x),))
         return y
+
+    def _launch(self, x: Tensor, y: Tensor) -> Launch:
+        """This thread's own arguments; CUDA's context becomes this thread's too."""
+        torch.cuda.synchronize(self.device)
+        self.own.launch = Launch(self.kernel, self.threads, self.shared, [x, *self.fixed, y, *self.more])
+        return self.own.launch
 
 
 def answering(fused: nn.Sequential, shape: Sequence[int], device: torch.device) -> Answering | None:
@@ -75,18 +79,16 @@ def _of_sequences(lift: FusedTCN, head: list[nn.Linear], T: int, device: torch.d
     if W.ndim != 4 or not tcn_cluster.fits(torch.empty(1, 1, T, lift.input_channels, device=device), W[None]):
         return None
     hidden, outputs, (L, C, *_) = head[0].out_features, head[2].out_features, W.shape
-    stretch = -(-T // tcn_cluster.CLUSTER)
+    cluster = tcn_cluster.CLUSTER
+    stretch = -(-T // cluster)
     shared = 4 * (W.numel() + len(top) + T * C + L * C + max(T * C, 2 * stretch * fours(hidden)))
     if head[0].in_features != C or shared > tcn_cluster.SHARED:
         return None
     residual = [t.detach().to(device).contiguous() for t in residual_of(lift.residual, W)]
-    defines = tcn_cluster.sizes(W[None], lift.input_channels) | {"HIDDEN": hidden, "OUTPUTS": outputs}
-    large = tcn_cluster.CLUSTER > 8
-    built = kernel(tcn_cluster.SOURCE, "temporal_answer", tuple(defines.items()), shared, device.index, large)
-    return Answering(
-        built, tcn_cluster.CLUSTER, tcn_cluster.THREADS, shared, [*residual, W, b, top],
-        [T, int(residual[0].numel() > 0)], (T, outputs), device,
-    )  # fmt: skip
+    defines = tcn_cluster.sizes(W[None], lift.input_channels, cluster) | {"HIDDEN": hidden, "OUTPUTS": outputs}
+    built = kernel(tcn_cluster.SOURCE, "temporal_answer", tuple(defines.items()), shared, device.index)
+    more = [T, int(residual[0].numel() > 0)]
+    return Answering(built, (cluster, tcn_cluster.THREADS, shared), [*residual, W, b, top], more, (T, outputs))
 
 
 def _of_images(lift: FusedVGG, head: list[nn.Linear], shape: Sequence[int], device: torch.device) -> Answering | None:
@@ -96,7 +98,7 @@ def _of_images(lift: FusedVGG, head: list[nn.Linear], shape: Sequence[int], devi
     given, shared = tuple(s.defines().items()), s.shared_bytes()
     built = kernel(vgg_cluster.SOURCE, "image_answer", given, shared, device.index, large=s.blocks > 8)
     ready = vgg_cluster.packed(lift, head, s).to(device)
-    return Answering(built, s.blocks, s.threads, shared, [ready], [], (s.outputs,), device)
+    return Answering(built, (s.blocks, s.threads, shared), [ready], [], (s.outputs,))
 
 
 @torch.no_grad()

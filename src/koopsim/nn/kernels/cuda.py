@@ -29,15 +29,29 @@ class Kernel:
 
     def __call__(self, grid: tuple[int, ...], threads: int, shared: int, arguments: list[Tensor | int]) -> None:
         """Launch on the current stream. Tensors are passed as pointers, integers as int."""
-        values = [
+        Launch(self, threads, shared, arguments)(grid)
+
+
+class Launch:
+    """A kernel with its arguments in place; `values` may be changed from launch to launch, by one thread."""
+
+    def __init__(self, kernel: Kernel, threads: int, shared: int, arguments: list[Tensor | int]):
+        self.kernel, self.threads, self.shared = kernel, threads, shared
+        self.values = [
             ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a)
             for a in arguments
         ]  # fmt: skip
-        places = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
+        self.places = (ctypes.c_void_p * len(self.values))(*(ctypes.addressof(v) for v in self.values))
+        self.start = _driver().cuLaunchKernel
+
+    def __call__(self, grid: tuple[int, ...]) -> None:
+        """On the current device's current stream."""
         stream = ctypes.c_void_p(torch._C._cuda_getCurrentRawStream(torch._C._cuda_getDevice()))  # pyright: ignore
         x, y, z = (*grid, 1, 1)[:3]
-        launched = _driver().cuLaunchKernel(self.function, x, y, z, threads, 1, 1, shared, stream, places, None)
-        _check(launched, self.name)
+        function, places = self.kernel.function, self.places
+        launched = self.start(function, x, y, z, self.threads, 1, 1, self.shared, stream, places, None)
+        if launched:
+            _check(launched, self.kernel.name)
 
 
 @functools.cache

@@ -14,7 +14,8 @@ from torch import Tensor
 from koopsim.nn.kernels.cuda import Kernel, kernel
 
 SOURCE = Path(__file__).with_name("tcn.cu")
-CLUSTER = 8  # blocks of a sequence: the most that every GPU with clusters has
+CLUSTER = 8  # blocks of a sequence: the most that every GPU with clusters has; with 16 it is slower
+MANY = 64  # sequences: they fill the chip by themselves, and half as many blocks a sequence wait less for each other
 SHARED = 227 * 1024  # bytes a block can have, on Hopper
 THREADS = 256
 OUTS = 8  # channels a thread has, at most
@@ -25,7 +26,12 @@ def fits(x: Tensor, W: Tensor) -> bool:
     if not x.is_cuda or x.numel() == 0 or os.environ.get("KOOPSIM_CLUSTERS") == "0":
         return False
     even = W.shape[2] % 2 == 0 and W.shape[3] % 4 == 0 and 2 * W.shape[2] * W.shape[3] <= 1024
-    return even and has_clusters(x.device) and shared_bytes(x.shape[2], W) <= SHARED
+    return even and has_clusters(x.device) and shared_bytes(x.shape[2], W, blocks(x)) <= SHARED
+
+
+def blocks(x: Tensor) -> int:
+    """Of a sequence's cluster, for the sequences of x (M, B, T, I)."""
+    return CLUSTER if x.shape[0] * x.shape[1] < MANY else max(1, CLUSTER // 2)
 
 
 @functools.cache
@@ -36,10 +42,10 @@ def has_clusters(device: torch.device) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def shared_bytes(T: int, W: Tensor) -> int:
+def shared_bytes(T: int, W: Tensor, cluster: int) -> int:
     """Weights, two copies of the state, and either biases or a stretch of the residual's gradient."""
     _, L, C, K, _ = W.shape
-    return 4 * (L * C * K * C + 2 * T * C + max(L * C, -(-T // CLUSTER) * C))
+    return 4 * (L * C * K * C + 2 * T * C + max(L * C, -(-T // cluster) * C))
 
 
 def outs(C: int) -> int:
@@ -53,8 +59,8 @@ def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
     M, B, T, _ = x.shape
     with torch.cuda.device_of(x):
         launch = _kernel("temporal_forward", x, W)
-        sizes = [T, M * B, B, int(R.numel() > 0)]
-        launch((CLUSTER * M * B,), THREADS, shared_bytes(T, W), [*inputs, *states, *sizes])
+        more = [T, M * B, B, int(R.numel() > 0)]
+        launch((blocks(x) * M * B,), THREADS, shared_bytes(T, W, blocks(x)), [*inputs, *states, *more])
 
 
 def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Tensor) -> None:
@@ -62,7 +68,7 @@ def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Te
     M, B, T, _ = x.shape
     with torch.cuda.device_of(x):
         launch = _kernel("temporal_backward", x, W)
-        launch((CLUSTER * M * B,), THREADS, shared_bytes(T, W), [W, *states, dy, g, T, M * B, B])
+        launch((blocks(x) * M * B,), THREADS, shared_bytes(T, W, blocks(x)), [W, *states, dy, g, T, M * B, B])
 
 
 def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, residual: bool) -> None:
@@ -76,11 +82,12 @@ def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, r
 
 
 def _kernel(name: str, x: Tensor, W: Tensor, shared: int | None = None) -> Kernel:
-    wanted, given = shared or shared_bytes(x.shape[2], W), tuple(sizes(W, x.shape[3]).items())
-    return kernel(SOURCE, name, given, wanted, x.get_device(), large=CLUSTER > 8)
+    cluster = blocks(x)
+    wanted, given = shared or shared_bytes(x.shape[2], W, cluster), tuple(sizes(W, x.shape[3], cluster).items())
+    return kernel(SOURCE, name, given, wanted, x.get_device(), large=cluster > 8)
 
 
-def sizes(W: Tensor, inputs: int) -> dict[str, int]:
+def sizes(W: Tensor, inputs: int, cluster: int) -> dict[str, int]:
     """What the compiler is told."""
     _, L, C, K, _ = W.shape
-    return {"C": C, "K": K, "L": L, "I": inputs, "OUTS": outs(C), "CLUSTER": CLUSTER, "THREADS": THREADS}
+    return {"C": C, "K": K, "L": L, "I": inputs, "OUTS": outs(C), "CLUSTER": cluster, "THREADS": THREADS}
