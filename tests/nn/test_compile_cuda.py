@@ -160,7 +160,7 @@ def test_training_under_autocast(name):
 
 
 def test_layers_of_pytorchs_alone_are_right_without_padding():
-    """24 maps of 7 x 7 before a linear layer, one picture: where they are not, the compiler is at fault and not ours."""
+    """24 maps of 7 x 7 before a linear layer, one picture: were it wrong, the compiler would be at fault."""
     torch.manual_seed(0)
     block = [nn.Conv2d(1, 24, 3, padding=1), nn.BatchNorm2d(24), nn.MaxPool2d(4), nn.ReLU(), nn.Flatten()]
     model = nn.Sequential(*block, nn.Linear(24 * 49, 50), nn.Tanh(), nn.Linear(50, 10)).cuda().train()
