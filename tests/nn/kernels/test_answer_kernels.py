@@ -108,8 +108,9 @@ def test_on_cuda_few_at_once_and_from_threads(name):
     wrong, exact = [], fuse(model.double())
 
     def ask(seed: int) -> None:
-        x = torch.randn(1 + seed % 8, *shape, generator=torch.Generator().manual_seed(seed)).cuda()
+        x = torch.randn(1 + seed % 8, *shape, generator=torch.Generator().manual_seed(seed))
         with torch.cuda.stream(torch.cuda.Stream()):
+            x = x.cuda()
             for _ in range(5):
                 y = one(x)
             want = exact(x.double())
