@@ -3,6 +3,7 @@
 python benchmarks/equilibrium.py gradients [--out results/deq-gradients.json]          30 s on a core
 python benchmarks/equilibrium.py memory [--device cuda] [--out results/deq-memory.json]
 python benchmarks/equilibrium.py inference --device cuda [--out results/h200/mdeq-inference.json]
+python benchmarks/equilibrium.py pace --device cuda [--out results/h200/mdeq-pace.json]
 python benchmarks/equilibrium.py solver --device cuda --works multiscale copy --precision bf16 [--out FILE]
 """
 
@@ -10,6 +11,7 @@ import argparse
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,12 +20,14 @@ from verbs import write
 
 import koopsim
 from koopsim.bench.machine import measured_machine
-from koopsim.bench.peers import WORKS, _solver_rows, loss_scale, solver_rows
+from koopsim.bench.peers import USUAL, WORKS, _solver_rows, loss_scale, solver_rows
 from koopsim.bench.setting import Setting, sizes_for
 from koopsim.bench.timing import measure
+from koopsim.bench.training import image_stepping
 from koopsim.implicit import DEQ, SOLVERS, Reversible
 from koopsim.runs import environment, write_json
 
+RESULTS = Path(__file__).parent.parent / "results" / "h200"
 STEP = 1e-4  # of the difference quotients, fourth order
 
 
@@ -150,13 +154,32 @@ def measured_peak(step, device: torch.device) -> int:
     return most
 
 
+BESIDE = ("cifar10/sim-single", "cifar10/mondeq-single", "cifar10/mondeq-multi", "cifar10/mdeq")
+
+
+def trained(name: str, device: torch.device) -> nn.Module:
+    """A model of Table 2 with the weights that results/h200 has of its first seed."""
+    return koopsim.load(RESULTS / f"{name.replace('/', '-')}-seed0", device)
+
+
+def pace(device: torch.device) -> dict:
+    """Seconds of an epoch of CIFAR-10, by the captured training step at batch 128 in bf16, each alone on the device."""
+    setting = Setting(device, measured_machine(device), sizes_for(device, quick=False), "bf16")
+    steppings = {name: image_stepping(trained(name, device), setting, 128, (3, 32, 32)) for name in BESIDE}
+    makers = {name: stepping.maker(setting, setting.capture) for name, stepping in steppings.items()}
+    timings = measure(makers, device, 5, {name: stepping.steps for name, stepping in steppings.items()})
+    rows = [{"model": n, "milliseconds_a_step": 1e3 * t.seconds, "seconds_an_epoch": 391 * t.seconds,
+             "spread": 1e3 * t.spread} for n, t in timings.items()]  # fmt: skip
+    return {"rows": rows, "batch": 128, "precision": "bf16", "captured": setting.capture, "weights": "results/h200"}
+
+
 def inference(device: torch.device) -> dict:
-    """Milliseconds a batch, untrained weights' sizes aside: the multiscale DEQ beside SIM and monDEQ of its size."""
-    names, rows = ("cifar10/sim-single", "cifar10/mondeq-single", "cifar10/mondeq-multi", "cifar10/mdeq"), []
+    """Milliseconds a batch: the multiscale DEQ beside SIM and monDEQ of its size, trained."""
+    rows = []
     for batch in (1, 4096):
         x, makers = torch.randn(batch, 3, 32, 32, device=device), {}
-        for name in names:
-            model = koopsim.build(name).to(device).eval()
+        for name in BESIDE:
+            model = trained(name, device).eval()
 
             def make(model=model, x=x):
                 def work() -> None:
@@ -168,7 +191,7 @@ def inference(device: torch.device) -> dict:
             makers[name] = make
         for name, timing in measure(makers, device, 5).items():
             rows.append({"model": name, "batch": batch, "milliseconds": 1e3 * timing.seconds})
-    return {"rows": rows, "weights": "as initialised"}
+    return {"rows": rows, "weights": "results/h200"}
 
 
 def torchdeq(device: torch.device) -> dict:
@@ -205,7 +228,10 @@ def times(setting: Setting) -> Iterator[list[dict]]:
 
 def solver(arguments: argparse.Namespace, device: torch.device) -> dict:
     """Rows of `koopsim bench solver` for some works, each written down when it is there."""
-    setting = Setting(device, measured_machine(device), sizes_for(device, arguments.quick), arguments.precision)
+    sizes = sizes_for(device, arguments.quick)
+    sizes = replace(sizes, turns=arguments.turns or sizes.turns, solver_steps=arguments.steps or sizes.solver_steps)
+    sizes = replace(sizes, solvers=tuple(arguments.solvers or sizes.solvers))
+    setting = Setting(device, measured_machine(device), sizes, arguments.precision)
     rows: list[dict] = []
     for row in solver_rows(setting, arguments.works):
         rows.append(row.as_dict())
@@ -217,8 +243,11 @@ def solver(arguments: argparse.Namespace, device: torch.device) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("gradients", "torchdeq", "memory", "inference", "solver"))
-    parser.add_argument("--works", nargs="+", default=list(WORKS), choices=list(WORKS))
+    parser.add_argument("what", choices=("gradients", "torchdeq", "memory", "inference", "pace", "solver"))
+    parser.add_argument("--works", nargs="+", default=list(USUAL), choices=list(WORKS))
+    parser.add_argument("--solvers", nargs="+", choices=("anderson", "broyden", "picard"))
+    parser.add_argument("--turns", type=int)
+    parser.add_argument("--steps", type=int, help="in a turn")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="cpu")
@@ -228,6 +257,7 @@ def main() -> None:
     began, device = time.monotonic(), torch.device(arguments.device)
     found = {"gradients": gradients, "memory": lambda: memory(device), "inference": lambda: inference(device)}
     found["torchdeq"] = lambda: torchdeq(device)
+    found["pace"] = lambda: pace(device)
     found["solver"] = lambda: solver(arguments, device)
     figures = found[arguments.what]()
     write(arguments.out, figures | {"device": str(device), "seed": 0, "seconds": time.monotonic() - began})

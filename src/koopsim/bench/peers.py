@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -31,7 +32,7 @@ TOLERANCE = 1e-3
 FINEST = 1e-5  # a residual that float32 still resolves
 SLACK = 1.02  # the same iterate has the same residual up to rounding
 OWN_WIDTH = 128
-STEPS, TURNS = 4, 5  # a turn of a solver's row on CUDA, and the most turns: torchdeq's Anderson takes all its steps
+TURNS = 5  # at most, of a solver's row: torchdeq's Anderson takes all its steps
 EXTRA = "pip install 'koopsim[bench]'"
 
 
@@ -106,18 +107,22 @@ def _own_steps(setting: Setting, model: nn.Module | None = None) -> Stepping:
     return Stepping(model, F.cross_entropy, x, torch.randint(0, 10, (count,), device=setting.device), batch)
 
 
-def _image_steps(setting: Setting, model: nn.Module | None = None) -> Stepping:
-    """At the batch that the preset trains with."""
+def _image_steps(setting: Setting, model: nn.Module | None = None, preset: bool = True) -> Stepping:
+    """At the batch that the preset trains with, or at the one of all images."""
     name = "cifar10/mdeq" if setting.capture else "digits/mdeq"
-    model, batch = model or model_of(name, setting.device), PRESETS[name].run.recipe.batch_size
-    return image_stepping(model, setting, min(batch, setting.sizes.image_batch), image_of(name))
+    model, most = model or model_of(name, setting.device), setting.sizes.image_batch
+    batch = min(PRESETS[name].run.recipe.batch_size, most) if preset else most
+    return image_stepping(model, setting, batch, image_of(name))
 
 
+MULTISCALE = "multiscale DEQ, a state of several tensors"
 WORKS: dict[str, tuple[str, WorkSteps]] = {
     "copy": ("DEQ train step on copy memory", _copy_steps),
     "own": (f"own cell of width {OWN_WIDTH}, train step", _own_steps),
-    "multiscale": ("multiscale DEQ, a state of several tensors, train step", _image_steps),
+    "multiscale": (f"{MULTISCALE}, train step", _image_steps),
+    "multiscale-large": (f"{MULTISCALE}, train step of a large batch", partial(_image_steps, preset=False)),
 }
+USUAL = ("copy", "own", "multiscale")
 
 
 def solver_rows(setting: Setting, works: Sequence[str] = ()) -> Iterator[Comparison]:
@@ -128,7 +133,7 @@ def solver_rows(setting: Setting, works: Sequence[str] = ()) -> Iterator[Compari
     """
     if not find_spec("torchdeq"):
         raise KoopsimError(f"torchdeq is not installed: {EXTRA}.")
-    for work in works or WORKS:
+    for work in works or USUAL:
         scale = loss_scale(setting, work)
         for solver in setting.sizes.solvers:
             with in_precision(setting.precision):
@@ -166,7 +171,7 @@ def solver_stepping(
         model.deq = TorchDEQ(model.deq.cell, solver, tol)
     else:
         model.deq = DEQ(model.deq.cell, solver, MAX_STEPS, tol[0], backward=Backward(tol=tol[1]))
-    plain, rows = stepping.loss, stepping.batch * min(STEPS, stepping.steps)
+    plain, rows = stepping.loss, stepping.batch * min(setting.sizes.solver_steps, stepping.steps)
     return replace(stepping, loss=lambda a, b: scale * plain(a, b), x=stepping.x[:rows], y=stepping.y[:rows])
 
 

@@ -20,6 +20,7 @@ class Sizes:
     horizon: int = 500  # T of copy memory, the paper's
     copy_batches: tuple[int, ...] = (1, 20)
     solver_batch: int = 20
+    solver_steps: int = 4  # in a turn of a solver's row on CUDA
     solvers: tuple[str, ...] = ("anderson", "broyden", "picard")
     image_sets: tuple[str, ...] = ("mnist", "cifar10")
     image_batch: int = 128
