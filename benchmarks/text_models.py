@@ -21,15 +21,14 @@ from koopsim.tasks import build_task
 
 CHOICE_EPOCHS = 12
 STEADY = ("--recipe.learning-rate", "5e-4", "--recipe.clip-norm", "0.25")
-MORE = ("--model.forward.max-steps", "24", "--model.backward.max-steps", "24")
 SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "deq": {
-        "slower, more steps": (*STEADY, *MORE),
-        "decayed": ("--recipe.weight-decay", "1.0", *MORE),
-        "slower, decayed": (*STEADY, "--recipe.weight-decay", "0.5", *MORE),
-        "phantom": ("--model.gradient", "phantom", *MORE),
-        "phantom, decayed": ("--model.gradient", "phantom", "--recipe.weight-decay", "0.5", *MORE),
-        "jacobian-free, decayed": ("--model.gradient", "jacobian-free", "--recipe.weight-decay", "0.5", *MORE),
+        "as it is": (),
+        "implicit, slower": ("--model.gradient", "implicit", *STEADY),
+        "implicit, slower, decayed": ("--model.gradient", "implicit", *STEADY, "--recipe.weight-decay", "0.5"),
+        "faster": ("--recipe.learning-rate", "2e-3"),
+        "decayed": ("--recipe.weight-decay", "0.5"),
+        "jacobian-free, decayed": ("--model.gradient", "jacobian-free", "--recipe.weight-decay", "0.5"),
     },
     "deq-reversible": {"as it is": (), "decayed": ("--recipe.weight-decay", "0.5")},
     "sim-single": {
@@ -60,6 +59,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--jobs", type=int, default=9)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--as-they-are", action="store_true", help="the presets' settings: no choice")
     parser.add_argument("--choice-epochs", type=int, default=CHOICE_EPOCHS)
     parser.add_argument("--windows", type=int, help="only so many windows of the text, to try it out")
     arguments = parser.parse_args()
@@ -87,8 +87,13 @@ def main() -> None:
         keep("choices", row | {"settings": settings})
 
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(lambda pair: choose(*pair), [(m, s) for m, own in SETTINGS.items() for s in own]))
-        best = {m: min((r for r in figures["choices"] if r["model"] == m), key=bits)["settings"] for m in SETTINGS}
+        tried = [] if arguments.as_they_are else [(m, s) for m, own in SETTINGS.items() for s in own]
+        list(pool.map(lambda pair: choose(*pair), tried))
+        best = (
+            dict.fromkeys(SETTINGS, "as it is")
+            if arguments.as_they_are
+            else {m: min((r for r in figures["choices"] if r["model"] == m), key=bits)["settings"] for m in SETTINGS}
+        )
         figures["chosen"] = best
 
         def run(model: str, seed: int) -> None:
