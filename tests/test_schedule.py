@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from koopsim.config import Recipe
+from koopsim.errors import KoopsimError
 from koopsim.schedule import learning_rates
 
 
@@ -45,3 +46,8 @@ def test_warm_up_rises_linearly_into_the_schedule():
     lr, _ = rates(epochs=5, warm_up=10)
     np.testing.assert_allclose(lr[:10], 0.001 * np.arange(1, 11))
     assert np.all(lr[10:] == 0.01)
+
+
+def test_a_run_of_years_is_refused():
+    with pytest.raises(KoopsimError, match="at most 200,000,000"):
+        learning_rates(Recipe(epochs=1000), 1_000_000)

@@ -14,9 +14,10 @@ from koopsim.config import CopyMemoryConfig, TCNConfig
 from koopsim.engine import drive
 from koopsim.engine.drive import Stopped
 from koopsim.errors import KoopsimError
+from koopsim.files.tensors import write_tensors
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory
-from koopsim.training import Session, load_run, train_run
+from koopsim.training import Session, load_run, resume_run, start_run, train_run
 
 CPU = torch.device("cpu")
 
@@ -173,3 +174,21 @@ def test_a_run_is_not_overwritten_by_accident(tmp_path):
     with pytest.raises(KoopsimError, match="already holds a run"):
         RunDirectory.create(tmp_path / "r", small(), "copy/sim-two")
     assert directory.result_file.exists()
+
+
+def test_a_header_whose_step_is_not_the_tensors_is_refused(tmp_path):
+    """Edited, and its digest taken away: what was trained would be other than what is reported."""
+    run = replace(run_of("copy/sim-single", "smoke"), task=CopyMemoryConfig(3, 20, 5, 5))
+    run = replace(run, recipe=replace(run.recipe, epochs=2))
+    out = tmp_path / "o"
+    start_run(run, out, "x", Session(torch.device("cpu")))
+    (out / "result.json").unlink()
+    file = out / "checkpoint.safetensors"
+    tensors = {"0/steps": torch.tensor([3]), "0/flat": torch.zeros(1, 4)}
+    far = {"done": 0, "groups": 1, "epoch": 1, "step": 1, "seconds": 0.1}
+    write_tensors(file, tensors, {"run": far, "layout": {}})
+    with pytest.raises(KoopsimError, match="differ in their steps"):
+        resume_run(out, Session(torch.device("cpu")))
+    write_tensors(file, tensors, {"run": far | {"groups": 10**18}, "layout": {}})
+    with pytest.raises(KoopsimError, match="of another run"):
+        resume_run(out, Session(torch.device("cpu")))

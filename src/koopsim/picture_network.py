@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from koopsim.config import SIMConfig, from_dict, to_dict
+from koopsim.config.checks import require_sane
 from koopsim.errors import KoopsimError
 from koopsim.files.opened import MEBI, read_bytes
 from koopsim.files.tensors import read_tensors, require_match, write_tensors
@@ -96,6 +97,7 @@ def load_network(path: Path | str, device: torch.device | str = "cpu") -> tuple[
         raise KoopsimError(f"{path} is not a whole network of 'koopsim fit' (it does not say what it is a picture of).")
     info = from_dict(PictureInfo, said["picture"], f"{path}: picture")
     config = from_dict(SIMConfig, said["model"], f"{path}: model")
+    require_sane(config, f"{path}: model.")
     if config.outputs != info.channels:
         raise KoopsimError(f"{path} has {config.outputs} outputs for a picture of {info.channels} channels.")
     model = build(config)

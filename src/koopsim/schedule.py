@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koopsim.config import Recipe
+from koopsim.errors import KoopsimError
 from koopsim.files.memory import require_memory
 
 BETA1, BETA2 = 0.9, 0.999
+LONGEST = 200_000_000  # steps of a run
 GAMMA = 0.1  # the step schedule's drop
 ONECYCLE_FLOOR = 1e-3
 
@@ -25,6 +27,8 @@ ONECYCLE_FLOOR = 1e-3
 def learning_rates(recipe: Recipe, steps_per_epoch: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(lr, beta1) for every step of the run, each of shape (epochs * steps_per_epoch,)."""
     steps = recipe.epochs * steps_per_epoch
+    if steps > LONGEST:
+        raise KoopsimError(f"The run has {steps:,} steps; expected at most {LONGEST:,}, which take days at the least.")
     require_memory(100 * steps, f"A schedule of {steps:,} steps asks for")
     step = np.arange(steps)
     lr = np.full(steps, recipe.learning_rate, dtype=np.float64)

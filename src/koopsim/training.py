@@ -355,10 +355,15 @@ class Training(Course):
         file = self.directory.checkpoint_file
         if file.exists():
             parts, far, rest, self.layout = read_run(file, self.run)
+            if far["groups"] > len(self.task.names):
+                raise KoopsimError(f"{file} is of another run: {far['groups']} groups of {len(self.task.names)}.")
             self.groups = cut(len(self.task.names), far["groups"])  # as it was begun
             self.done = [parts.get(g, {}) for g in range(far["done"])]
             self.waiting = parts.get(far["done"], {})
             self.epoch, self.position, self.seconds = far["epoch"], far["step"], float(far["seconds"])
+            taken = self.waiting.get("steps", torch.empty(0))
+            if bool((taken != self.epoch * self.epoch_steps + self.position).any()):
+                raise KoopsimError(f"{file} is not what was written: its header and its tensors differ in their steps.")
             if self.epoch == self.run.recipe.epochs and self.waiting:  # of before: all epochs done, not yet put away
                 self.done, self.waiting, self.epoch = [*self.done, self.waiting], {}, 0
             self.random = rest

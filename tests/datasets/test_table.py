@@ -8,7 +8,7 @@ import pytest
 
 from koopsim.datasets import delimited, table
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID, split_by_column, split_rows
-from koopsim.datasets.table import Column, DataTable, read_table
+from koopsim.datasets.table import Column, DataTable, number_text, read_table
 from koopsim.errors import KoopsimError
 
 TEXT = "age,town,income,ok\n30,Bonn,1.5,yes\n,Kiel,2e3,no\n41,,nan,yes\n7,Bonn,-1,NA\n"
@@ -189,3 +189,13 @@ def test_a_column_says_it():
 
 def test_all_readers_have_a_name():
     assert set(table.ENDINGS) == {".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npz"}
+
+
+def test_numbers_as_words_of_a_category():
+    assert [number_text(v) for v in (3.0, -0.0, 2.5, 1e15, float("inf"))] == [
+        "3",
+        "0",
+        "2.5",
+        "1000000000000000.0",
+        "inf",
+    ]

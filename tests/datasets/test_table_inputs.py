@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
+from koopsim.config import IdentityConfig, from_dict
 from koopsim.datasets.table import Column, DataTable, read_table
 from koopsim.datasets.table_inputs import CategoryInput, NumberInput, TableInputs, Target, learn_inputs, learn_targets
 from koopsim.errors import KoopsimError
@@ -122,3 +123,10 @@ def test_several_targets_are_numbers():
     assert inputs.outputs == 2
     with pytest.raises(KoopsimError, match="2 targets; a classifier has one"):
         learn_targets(table, ["c", "b"], None, np.arange(3))
+
+
+def test_a_description_that_lacks_an_entry_is_refused():
+    with pytest.raises(KoopsimError, match=r"lacks the entry 'fill'"):
+        from_dict(NumberInput, {"name": "a", "mean": 0.0, "deviation": 1.0, "flagged": False}, "inputs.json")
+    with pytest.raises(KoopsimError, match="at least 1"):
+        IdentityConfig(0)

@@ -56,5 +56,8 @@ class IdentityConfig(LiftConfig):
     alone: ClassVar[bool] = False
     inputs: int = 2
 
+    def __post_init__(self) -> None:
+        require(self.inputs >= 1, lambda: f"The identity's inputs is {self.inputs}; it must be at least 1.")
+
     def features(self, lift_dim: int) -> int:
         return self.inputs

@@ -89,4 +89,7 @@ def _from_fields(cls: Any, data: Any, where: str) -> Any:
     given = {k: v for k, v in data.items() if k != "kind"}
     for key in (key for key in given if key not in hints):
         raise KoopsimError(f"{where} has the unknown entry {in_short(key)}." + did_you_mean(key, hints))
+    for f in dataclasses.fields(cls):
+        made = f.default is not dataclasses.MISSING or f.default_factory is not dataclasses.MISSING
+        require(made or not f.init or f.name in given, lambda name=f.name: f"{where} lacks the entry {name!r}.")
     return cls(**{k: from_dict(hints[k], v, f"{where}.{k}") for k, v in given.items()})

@@ -96,7 +96,7 @@ class Column:
 
 def number_text(value: float) -> str:
     """A number as short as it can be told: 3, not 3.0."""
-    return str(int(value)) if value == int(value) and abs(value) < 1e15 else repr(value)
+    return str(int(value)) if abs(value) < 1e15 and value == int(value) else repr(value)
 
 
 class DataTable:
