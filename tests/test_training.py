@@ -184,7 +184,7 @@ def test_a_header_whose_step_is_not_the_tensors_is_refused(tmp_path):
     start_run(run, out, "x", Session(torch.device("cpu")))
     (out / "result.json").unlink()
     file = out / "checkpoint.safetensors"
-    tensors = {"0/steps": torch.tensor([3]), "0/flat": torch.zeros(1, 4)}
+    tensors = {"0/steps": torch.tensor([777]), "0/flat": torch.zeros(1, 4)}
     far = {"done": 0, "groups": 1, "epoch": 1, "step": 1, "seconds": 0.1}
     write_tensors(file, tensors, {"run": far, "layout": {}})
     with pytest.raises(KoopsimError, match="differ in their steps"):
