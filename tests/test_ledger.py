@@ -76,6 +76,7 @@ def of_class(where: str, value: type) -> dict[str, Any]:
     """What a class holds: fields' defaults (made, where they are made), numbers beside them, its methods' defaults."""
     found: dict[str, Any] = {}
     if dataclasses.is_dataclass(value):
+        found[f"{where} frozen"] = getattr(vars(value).get("__dataclass_params__"), "frozen", ...)
         for f in dataclasses.fields(value):
             made = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
             found |= {} if made is dataclasses.MISSING else {f"{where}.{f.name}": told(made)}

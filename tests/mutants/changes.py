@@ -3,7 +3,8 @@
     + <-> -    * <-> /    < <-> <=    == <-> !=    and <-> or    n -> n + 1, 0, n / 10    True <-> False
     not x -> x    if c -> if not c    return x -> return None    a default changed    an argument's keyword dropped
 
-Docstrings, messages of errors, type hints, names and what is drawn are left alone: no test should have to notice these.
+Docstrings, messages of errors, type hints, names, assertions (`zip(strict=)` is one) and what is drawn are left alone:
+no test should have to notice these.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ class _Places(ast.NodeVisitor):
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """Text."""
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """`zip(..., strict=True)` is an assertion, `stacklevel=` says where a warning points: no behaviour either."""
+        if node.arg not in ("strict", "stacklevel"):
+            self.visit(node.value)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
@@ -104,8 +110,8 @@ def _constants(node: ast.Constant) -> Iterator[tuple[str, ast.AST]]:
         yield f"{value} -> {value * 1.5 + 0.1 * (value == 0)}", ast.Constant(value * 1.5 + 0.1 * (value == 0))
 
 
-def mutant(source: str, place: int, which: int) -> tuple[str, int, str]:
-    """(the changed source, its line, what was changed)."""
+def mutant(source: str, place: int, which: int) -> tuple[ast.Module, int, str]:
+    """(the changed tree, its line, what was changed)."""
     tree = ast.parse(source)
     node = places(tree)[place]
     found = list(changes(node))
@@ -116,4 +122,4 @@ def mutant(source: str, place: int, which: int) -> tuple[str, int, str]:
             return ast.copy_location(new, other) if other is node else super().generic_visit(other)
 
     line = getattr(node, "lineno", 0)
-    return ast.unparse(ast.fix_missing_locations(Replace().visit(tree))), line, words
+    return ast.fix_missing_locations(Replace().visit(tree)), line, words
