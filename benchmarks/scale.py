@@ -124,7 +124,8 @@ def processes(sizes: list[int], save: Saver) -> dict:
             argv += ["--model.lift.channels", "64", "--out", f"{folder}/run", "--json"]
             argv += ["--devices", str(size)] if size > 1 else []
             own = os.environ | {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
-            cores = f"0-{max(size, threads) - 1}"
+            first = max(0, (os.cpu_count() or 1) - most)  # the last cores: others begin with the first
+            cores = f"{first}-{first + max(size, threads) - 1}"
             pinned = ["taskset", "-c", cores] if shutil.which("taskset") and (os.cpu_count() or 1) >= most else []
             done = subprocess.run(
                 [*pinned, sys.executable, "-m", "koopsim", *argv], capture_output=True, text=True, check=True, env=own

@@ -1,4 +1,4 @@
-"""Trials a minute of the two backends of `koopsim tune` on one machine, local and Ray.
+"""Trials a minute of `koopsim tune` on one machine: local, on Ray with a stack a worker, on Ray with a trial a worker.
 
     python benchmarks/search_backends.py --repeats 3 --out results/search-backends.json
 
@@ -16,17 +16,20 @@ from verbs import koopsim, write
 SMALL = ("--task.horizon", 20, "--task.train", 100, "--max-t", 4, "--grace", 1, "--search", "batch_size=1")
 
 
-def tuned(backend: str, trials: int) -> dict:
+WAYS = {"local": ("local",), "ray, stacks": ("ray",), "ray, a trial each": ("ray", "--engine", "separate")}
+
+
+def tuned(way: str, trials: int) -> dict:
     """What a small search says, with its wall time."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        words = ("--scale", "smoke", "--retrain", 0, "--trials", trials, "--backend", backend, *SMALL)
+        words = ("--scale", "smoke", "--retrain", 0, "--trials", trials, *SMALL, "--backend", *WAYS[way])
         found = koopsim("tune", "copy/sim-single", *words, "--out", Path(folder) / "search", fresh=True)
     return found | {"wall_seconds": time.monotonic() - began}
 
 
 def backends(arguments: argparse.Namespace) -> dict:
-    runs: dict[str, list[dict]] = {"local": [], "ray": []}
+    runs: dict[str, list[dict]] = {way: [] for way in WAYS}
     for _ in range(arguments.repeats):
         for backend, done in runs.items():
             done.append(tuned(backend, arguments.trials))
@@ -37,7 +40,9 @@ def backends(arguments: argparse.Namespace) -> dict:
         rows[backend] = {key: run[key] for key in ("trials", "ended", "epochs", "wall_seconds")}
         rows[backend] |= {"seconds_of_each": [run["wall_seconds"] for run in done]}
         rows[backend] |= {"trials_per_minute": run["trials"] / minutes, "epochs_per_minute": run["epochs"] / minutes}
-    return {"backends": rows, "ratio": rows["local"]["trials_per_minute"] / rows["ray"]["trials_per_minute"]}
+    pace = {way: row["trials_per_minute"] for way, row in rows.items()}
+    plain = pace["ray, a trial each"]
+    return {"backends": rows, "ratio": pace["local"] / plain, "stacks_against_trials": pace["ray, stacks"] / plain}
 
 
 def main() -> None:
