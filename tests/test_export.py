@@ -1,6 +1,8 @@
 """Exported files answer as the model does, for sizes that were not traced; what cannot be exported says so."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from shutil import which
@@ -14,7 +16,7 @@ from koopsim.cli import main
 from koopsim.config import DEQConfig, FourierNetworkConfig, MonDEQConfig
 from koopsim.errors import KoopsimError
 from koopsim.export import FORMATS as ENDINGS
-from koopsim.export import example, export, export_model, run_exported
+from koopsim.export import example, export, export_model, refuse_deadly, run_exported
 from koopsim.presets import PRESETS
 
 FORMATS = [
@@ -154,3 +156,51 @@ def test_without_onnx_the_verb_says_what_to_install(capsys, tmp_path, monkeypatc
     assert main(["export", "zoo:mnist/sim-two", "--out", str(tmp_path / "m.onnx")]) == 2
     assert "koopsim[export]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_machine_code_that_kills_its_process_is_refused(tmp_path):
+    file = tmp_path / "model.aoti.pt2"
+    file.write_bytes(b"no package")
+    with pytest.raises(KoopsimError, match=r"is removed: run by itself, AOTInductor's code for cpu ended with 1") as e:
+        refuse_deadly(file, torch.zeros(1))
+    assert "\n" not in str(e.value)
+    assert not file.exists()
+
+
+PLAIN = """
+import sys, torch
+from torch import _inductor, nn
+model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 64, 4)).cuda().eval()
+x = torch.randn(2, 3, 8, 8).cuda()
+with torch.no_grad():
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=1)},))
+    file = _inductor.aoti_compile_and_package(program, package_path=sys.argv[1])
+    y = _inductor.aoti_load_package(file)(x)
+    assert float((y - model(x)).abs().max()) < 1e-3
+"""
+OURS = """
+import json, sys
+from pathlib import Path
+import koopsim, torch
+from koopsim.export import export_model
+from koopsim.presets import PRESETS
+torch.backends.cudnn.allow_tf32 = False
+name = "mnist/sim-single"
+done = export_model(koopsim.load(name), PRESETS[name].model, Path(sys.argv[1]), "aoti", device="cuda")
+print(done)
+"""
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.skipif(not which("g++"), reason="needs a compiler")
+def test_machine_code_for_cuda(tmp_path):
+    """In processes of their own; where a plain network's package does not run either, it is not ours that is broken."""
+    told = {}
+    for name, script in (("plain", PLAIN), ("ours", OURS)):
+        command = [sys.executable, "-c", script, str(tmp_path / f"{name}.aoti.pt2")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+        told[name] = (done.returncode, done.stdout[-400:] + done.stderr[-1200:])
+    if told["plain"][0]:
+        pytest.xfail(f"AOTInductor does not run a plain network here either: {told['plain'][1]}")
+    assert told["ours"][0] == 0, told["ours"][1]

@@ -14,6 +14,8 @@ import io
 import logging
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -112,8 +114,37 @@ def _machine_code(program: torch.export.ExportedProgram) -> bytes:
     from torch import _inductor
 
     with tempfile.TemporaryDirectory() as folder:
-        made = _inductor.aoti_compile_and_package(program, package_path=str(Path(folder) / "model.pt2"))
+        place = str(Path(folder) / "model.pt2")
+        # No padded rows: see engine/gradients.py.
+        own = {"comprehensive_padding": False}
+        made = _inductor.aoti_compile_and_package(program, package_path=place, inductor_configs=own)
         return Path(made).read_bytes()
+
+
+ALONE = """
+import sys
+import torch
+from torch import _inductor
+x = torch.load(sys.argv[2]).to(sys.argv[3])
+with torch.no_grad():
+    _inductor.aoti_load_package(sys.argv[1])(x).sum().item()
+"""
+
+
+def refuse_deadly(file: Path, x: Tensor) -> None:
+    """Run machine code first in a process of its own: what does not fit the machine takes its process with it."""
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / "x.pt"
+        torch.save(x.cpu(), given)
+        command = [sys.executable, "-c", ALONE, str(file), str(given), str(x.device)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        file.unlink()
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise KoopsimError(
+            f"{file} is removed: run by itself, AOTInductor's code for {x.device} ended with {done.returncode} "
+            f"({last[:200]}). Take --format pt2."
+        )
 
 
 def load_exported(file: Path) -> tuple[Callable[[Tensor], Tensor], str] | None:
@@ -180,6 +211,8 @@ def export_model(
         other = other.to(place, dtype)
         with torch.no_grad():
             y = model(other)
+        if format == "aoti":
+            refuse_deadly(file, other)
         found = load_exported(file)
         if found is not None:
             answer, runtime = found
