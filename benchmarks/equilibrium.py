@@ -28,6 +28,7 @@ from koopsim.implicit import DEQ, SOLVERS, Reversible
 from koopsim.runs import environment, write_json
 
 RESULTS = Path(__file__).parent.parent / "results" / "h200"
+CPU_TURNS = 25
 STEP = 1e-4  # of the difference quotients, fourth order
 
 
@@ -211,7 +212,7 @@ def torchdeq(device: torch.device) -> dict:
     errors |= {name: torch.autograd.grad(loss_of(deq, x), own.W)[0] for name, deq in ours.items()}
     size = torch.linalg.vector_norm
     rows = [{"what": name, "gradient_error": float(size(g - exact) / size(exact))} for name, g in errors.items()]
-    setting = Setting(device, measured_machine(device), sizes_for(device, quick=True))
+    setting = Setting(device, measured_machine(device), replace(sizes_for(device, quick=True), turns=CPU_TURNS))
     return {"gradients": rows, "times": [row for found in times(setting) for row in found]}
 
 

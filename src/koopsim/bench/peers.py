@@ -32,7 +32,7 @@ TOLERANCE = 1e-3
 FINEST = 1e-5  # a residual that float32 still resolves
 SLACK = 1.02  # the same iterate has the same residual up to rounding
 OWN_WIDTH = 128
-TURNS = 5  # at most, of a solver's row: torchdeq's Anderson takes all its steps
+TURNS = 5  # at most, of a solver's row on CUDA: torchdeq's Anderson takes all its steps
 EXTRA = "pip install 'koopsim[bench]'"
 
 
@@ -149,7 +149,8 @@ def _solver_rows(setting: Setting, work: str, solver: str, scale: float) -> list
     if setting.capture:
         sides["koopsim, captured"] = solver_stepping("koopsim", solver, setting, work, scale, tol)
     makers: dict[str, Maker] = {n: s.maker(setting, capture=n.endswith("captured")) for n, s in sides.items()}
-    timings = measure(makers, setting.device, min(TURNS, setting.sizes.turns), {n: s.steps for n, s in sides.items()})
+    turns = min(TURNS, setting.sizes.turns) if setting.capture else setting.sizes.turns
+    timings = measure(makers, setting.device, turns, {n: s.steps for n, s in sides.items()})
     notes = {"koopsim": residuals(sides["koopsim"], setting.autocast), "torchdeq": reached}
     done = {n: Side(f"{n}, {solver}", timings[n], note=_note(*notes[n.split(",")[0]])) for n in sides}
     said = f"{WORKS[work][0]}, batch {theirs.batch}, to {TOLERANCE:g} or torchdeq's residual"
