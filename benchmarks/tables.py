@@ -79,8 +79,12 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def study(options: argparse.Namespace) -> dict[str, Any]:
     """Every model on every table, seed by seed; what is done is in the file, and is not done again."""
     rows: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    if options.earlier is not None and not rows:
+        rows = carried(json.loads(options.earlier.read_text()), options.models)
     done = {(row["table"], row["model"], row["seed"], row["trials"]) for row in rows}
-    each = [(t, m, s, n) for s in range(options.seeds) for n in (options.trials, 0) for m in MODELS for t in TABLES]
+    each = [
+        (t, m, s, n) for s in range(options.seeds) for n in (options.trials, 0) for m in options.models for t in TABLES
+    ]
     asked = [job for job in each if job not in done]
     work = Parallel(options.jobs, return_as="generator_unordered", pre_dispatch="2*n_jobs")
     found = told_of(rows)
@@ -89,6 +93,12 @@ def study(options: argparse.Namespace) -> dict[str, Any]:
         found = told_of(rows)
         save(options, found)
     return found
+
+
+def carried(earlier: dict[str, Any], models: list[str]) -> list[dict[str, Any]]:
+    """The rows of models that are not run again, each saying of which commit it is."""
+    commit = earlier["environment"]["commit"]
+    return [row | {"of_commit": commit} for row in earlier["rows"] if row["model"] not in models]
 
 
 def told_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -221,6 +231,8 @@ def main() -> None:
     parser.add_argument("what", choices=("study", "speed", "search"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="of the study: those to run")
+    parser.add_argument("--earlier", type=Path, help="a study whose rows of the other models are taken over")
     parser.add_argument("--trials", type=int, help="of a search; 30 in the study, 100 of a stack")
     parser.add_argument("--theirs", type=int, default=5, help="trials of RandomizedSearchCV that are measured")
     parser.add_argument("--rows", type=int, default=100_000)

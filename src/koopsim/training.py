@@ -35,6 +35,7 @@ from koopsim.engine.checkpoint import (
 from koopsim.engine.drive import Course, Steps, drive
 from koopsim.engine.memory import cut, device_memory, fitting_groups
 from koopsim.engine.part import Way
+from koopsim.engine.patience import Patience
 from koopsim.engine.stacked import Stacked
 from koopsim.engine.threads import few_threads
 from koopsim.engine.world import ALONE, World
@@ -224,6 +225,18 @@ class Training(Course):
         self.lost: dict[int, str] = {}  # rows of what is streamed that cannot be read
         self.epoch, self.seconds, self.set_up = 0, 0.0, 0.0
         self.epoch_steps = task.epoch_steps(run)
+        self.patience = self._patience()
+
+    def _patience(self) -> Patience | None:
+        """Of one model that has rows to be judged on which it does not learn."""
+        epochs = self.run.recipe.patience
+        if epochs is None:
+            return None
+        if self.run.train_on != "train":
+            raise KoopsimError("Patience goes by the validation part, which this run learns too: --train-on train.")
+        if self.task.many or self.session.shard:
+            raise KoopsimError("Patience is for one model that is whole; leave --recipe.patience away here.")
+        return Patience(epochs, self.task.metric, self.task.lower_is_better)
 
     # ------------------------------------------------------------ turns
 
@@ -297,9 +310,12 @@ class Training(Course):
         self._count_lost(slots)
         if self.world.first:
             self._note(slots)
-        if self.epoch == self.run.recipe.epochs:
+        enough = self.epoch == self.run.recipe.epochs
+        if self.patience is not None:  # the first process judges, all stop
+            enough |= self.world.agreed(0, self.world.first and self.patience.over(self.epoch))[1]
+        if enough:
             self.layout = slots.part.members.layout()
-            self.done.append(lasting(slots.state()))
+            self.done.append((self.patience and self.patience.state) or lasting(slots.state()))
             slots.part.feed.close()
             self.slots, self.epoch, self.must_save = None, 0, True
 
@@ -322,6 +338,8 @@ class Training(Course):
         figures = None
         if self.run.train_on == "train":
             figures = self.task.gathered(slots.judged(range(len(group)), "valid", group), group)
+        if self.patience is not None:
+            self.patience.judge(self.epoch, figures or {}, slots.state())
         line |= self.task.line(slots.losses(0), figures)
         line |= {"unreadable": len(self.lost)} if self.lost else {}
         totals = slots.part.gradients.diagnostics.items()
@@ -344,6 +362,8 @@ class Training(Course):
         if self.slots is not None:
             parts[len(self.done)] = self.slots.state()
             self.layout = self.slots.part.members.layout()
+            if self.patience is not None and self.patience.state:
+                parts[len(self.groups)] = self.patience.state
         far = {"done": len(self.done), "groups": len(self.groups), "epoch": self.epoch, "step": self.position}
         header = {"run": far | {"seconds": self.seconds}, "layout": self.layout}
         write_checkpoint(self.directory.checkpoint_file, parts, header)
@@ -367,6 +387,9 @@ class Training(Course):
             if self.epoch == self.run.recipe.epochs and self.waiting:  # of before: all epochs done, not yet put away
                 self.done, self.waiting, self.epoch = [*self.done, self.waiting], {}, 0
             self.random = rest
+            if self.patience is not None:
+                lines = [line for line in self.directory.read_metrics() if line["step"] <= self.step]
+                self.patience.recall(lines, parts.get(len(self.groups), {}))
         if self.world.first:
             self.directory.forget_metrics_after(self.step)
 
@@ -380,7 +403,9 @@ class Training(Course):
     def result(self, name: str) -> dict[str, Any]:
         models = self.models()
         many = {"pictures": list(self.task.names)} if self.task.many else {}
-        capture = self.session.capture
+        capture, lines = self.session.capture, self.directory.read_metrics()
+        steps = self.steps if self.patience is None else int(lines[-1]["step"])
+        best = {} if self.patience is None else {"best_epoch": self.patience.at}
         return {
             "name": name,
             "parameters": count_parameters(models[0]),
@@ -388,14 +413,15 @@ class Training(Course):
             **self.task.concluded(models),
             **many,
             "train_seconds": self.seconds,
-            "milliseconds_per_step": 1e3 * self.seconds / self.steps,
-            "steps": self.steps,
+            "milliseconds_per_step": 1e3 * self.seconds / steps,
+            "steps": steps,
+            **best,
             "captured": self.device.type == "cuda" if capture is None else capture,
             "device": str(self.device),
             **({} if self.world.alone else {"processes": self.world.size}),
             **self._unreadable(),
             "precision": resolve_precision(self.run.precision, self.device.type),
-            "metrics": self.directory.read_metrics(),
+            "metrics": lines,
             "run": to_dict(self.run),
             "environment": self.directory.read_environment(),
             "set_up_seconds": self.set_up,

@@ -218,8 +218,9 @@ def _show(result: dict, path: Path, as_json: bool) -> int:
     figures = "  ".join(f"{key} {value:.4g}" for key, value in result[split].items())
     print(f"{result['name']}  {result['parameters']:,} parameters  {split}: {figures}")
     pace = f"{result['milliseconds_per_step']:.3f} ms a step"
+    best = f", the best epoch {result['best_epoch']} kept" if "best_epoch" in result else ""
     set_up = f" after {result['set_up_seconds']:.1f} s of set-up" if "set_up_seconds" in result else ""
-    print(f"{result['train_seconds']:.1f} s of training{set_up}, {pace}; all of it in {path}")
+    print(f"{result['train_seconds']:.1f} s of training{set_up}, {pace}{best}; all of it in {path}")
     from koopsim.cli.table_rows import told_of
 
     for line in told_of(result):

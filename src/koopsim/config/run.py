@@ -25,6 +25,7 @@ class Recipe:
     clip_norm: float | None = None
     weight_decay: float = 0.0  # decoupled from the gradient, as in AdamW
     label_smoothing: float = 0.0
+    patience: int | None = None  # stop when the validation loss has not fallen for so many epochs; keep the best epoch
     average: float = 0.0  # evaluate an exponential average of the weights with this decay; 0: the last weights
     flip: bool = False  # augmentation, on the device: mirror left and right,
     shift: int = 0  # move by up to so many pixels,
@@ -39,6 +40,10 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_each(self, ("batch_size", "epochs", "step_size"), positive, "{} is {}; it must be at least 1.")
+        require(
+            self.patience is None or self.patience >= 1,
+            lambda: f"patience is {self.patience}; it is a number of epochs, at least 1.",
+        )
         names = ("shift", "rotate", "cutout", "weight_decay", "warm_up")
         require_each(self, names, lambda value: value >= 0, "{} is {}; it must not be negative.")
         require_each(self, ("label_smoothing", "average", "zoom"), lambda v: 0 <= v < 1, "{} is {}; it lies in [0, 1).")

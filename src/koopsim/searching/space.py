@@ -21,8 +21,8 @@ def space_of(run: Run, scale: str = "paper") -> SearchSpace:
 
 
 def base_of(run: Run) -> Run:
-    """The run that a search varies: choices are made on the validation split."""
-    return task_kind(run.task).search_base(run)
+    """The run that a search varies: choices are made on the validation split, and who stops early is ASHA's choice."""
+    return task_kind(run.task).search_base(replace(run, recipe=replace(run.recipe, patience=None)))
 
 
 def trial_run(base: Run, values: dict[str, Any], index: int) -> Run:

@@ -107,7 +107,7 @@ class SequenceKind(TaskKind):
     words = ("target", "goal", "id", "time", "text", "horizon", "drop")
 
     def presets(self) -> dict[str, Preset]:
-        recipe = Recipe(batch_size=32, epochs=30, learning_rate=3e-3, schedule="cosine", clip_norm=1.0)
+        recipe = Recipe(32, 30, 3e-3, "cosine", clip_norm=1.0, patience=5)  # noisy series are learnt by heart soon
         found = {}
         for name, model in MODELS.items():
             fitted = model_kind(model).for_sequences(model, *self.made)

@@ -200,6 +200,7 @@ MODELS: dict[str, ModelConfig] = {
 }
 RECIPE = Recipe(64, 40, 8e-3, "cosine", weight_decay=2.0, average=0.9)
 LARGEST_BATCH = 4096
+PATIENCE, ENOUGH = 10, 100  # epochs; training rows from which those held out can judge: as of the estimators
 
 
 def recipe_for(rows: int, recipe: Recipe = RECIPE) -> Recipe:
@@ -257,7 +258,10 @@ class TableKind(TaskKind):
         )
         found = TableTask(task)
         model = model_kind(run.model).for_rows(run.model, found.takes.width, found.takes.outputs)
-        recipe = recipe_for(len(found.places[TRAIN]), run.recipe)
+        rows = len(found.places[TRAIN])
+        recipe = recipe_for(rows, run.recipe)
+        if rows >= ENOUGH and recipe.patience is None:
+            recipe = replace(recipe, patience=PATIENCE)
         own = folders.plain_name(Path(data).name.partition(".")[0] or "table", "The data")
         task = replace(task, meaning=found.takes.meaning)
         return f"{own}/{name.split('/')[1]}", replace(run, model=model, task=task, recipe=recipe, train_on="train")
