@@ -34,10 +34,9 @@ from koopsim.nn import count_parameters
 from koopsim.sklearn.fitted import HeldOut, Learnt, learn, untrained_model
 from koopsim.tasks.base import Samples
 from koopsim.tasks.row_losses import row_loss, row_targets
-from koopsim.tasks.table import batch_for
+from koopsim.tasks.table import ENOUGH, batch_for
 
 Array = NDArray[Any]
-ENOUGH = 100  # rows, some of which can be held out
 ROWS = 65536  # that are answered at a time
 LARGEST_SEED = 2**31 - 1
 
