@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from koopsim.config import Run, from_dict, resolve_precision, to_dict
+from koopsim.engine.best_epoch import BestEpoch
 from koopsim.engine.checkpoint import (
     State,
     lasting,
@@ -35,7 +36,6 @@ from koopsim.engine.checkpoint import (
 from koopsim.engine.drive import Course, Steps, drive
 from koopsim.engine.memory import cut, device_memory, fitting_groups
 from koopsim.engine.part import Way
-from koopsim.engine.patience import Patience
 from koopsim.engine.stacked import Stacked
 from koopsim.engine.threads import few_threads
 from koopsim.engine.world import ALONE, World
@@ -227,7 +227,7 @@ class Training(Course):
         self.epoch_steps = task.epoch_steps(run)
         self.patience = self._patience()
 
-    def _patience(self) -> Patience | None:
+    def _patience(self) -> BestEpoch | None:
         """Of one model that has rows to be judged on which it does not learn."""
         epochs = self.run.recipe.patience
         if epochs is None:
@@ -236,7 +236,7 @@ class Training(Course):
             raise KoopsimError("Patience goes by the validation part, which this run learns too: --train-on train.")
         if self.task.many or self.session.shard:
             raise KoopsimError("Patience is for one model that is whole; leave --recipe.patience away here.")
-        return Patience(epochs, self.task.metric, self.task.lower_is_better)
+        return BestEpoch(epochs, self.task.metric, self.task.lower_is_better)
 
     # ------------------------------------------------------------ turns
 

@@ -7,8 +7,8 @@ import torch
 
 from koopsim.config import Recipe, Run
 from koopsim.engine import drive as driving
+from koopsim.engine.best_epoch import BestEpoch
 from koopsim.engine.drive import Stopped
-from koopsim.engine.patience import Patience
 from koopsim.errors import KoopsimError
 from koopsim.kinds import model_kind
 from koopsim.runs import RunDirectory
@@ -68,7 +68,7 @@ def test_what_cannot_be_judged_is_refused(tmp_path):
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_without_a_loss_the_tasks_own_figure_counts(lower):
-    patience, sign = Patience(2, "psnr", lower), 1 if lower else -1
+    patience, sign = BestEpoch(2, "psnr", lower), 1 if lower else -1
     for epoch, value in enumerate([5.0, 3.0, 4.0, 3.5], start=1):
         assert not patience.over(epoch - 1) or epoch == 1
         patience.judge(epoch, {"psnr": sign * value}, {"flat": torch.tensor([value])})

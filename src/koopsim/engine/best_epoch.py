@@ -18,7 +18,7 @@ from koopsim.engine.checkpoint import State, lasting
 LOSS = "loss"
 
 
-class Patience:
+class BestEpoch:
     """The best epoch so far, and how long ago that was. `metric`: judged where a task has no validation loss."""
 
     def __init__(self, epochs: int, metric: str, lower: bool):
