@@ -3,15 +3,21 @@
 python benchmarks/theory.py memory [--device cuda] [--out results/theory-memory.json]
 python benchmarks/theory.py draw     # docs/images/theory-memory.png and, where measured, theory-samples.png
 python benchmarks/theory.py samples [--dataset cifar10] [--out results/h200/theory-samples.json]     # a GPU, minutes
+python benchmarks/theory.py starts [--out results/theory-starts.json]                                # z_0, two minutes
 
 memory   the most bytes of a training step of copy memory (T = 500, batch 20) above the model, its data and gradients:
          the two SIMs; the DEQ with 10 to 40 solver steps; the DEQ's cell unrolled to as many layers
 samples  accuracy on the test split of SIM and monDEQ trained on 1/16 ... 1/1 of the pictures for as many *steps* as the
-         whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched
+         whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched. With
+         --dataset digits on a CPU (results/theory-samples-digits.json)
+starts   other starts than z_0 = 0 (section 3.4), scikit-learn's digits, five seeds, one recipe: a learnt vector, the
+         answer from zero once more, and, as the authors of DEQ's code does it, the states of the step before
 """
 
 import argparse
+import itertools
 import json
+import statistics
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -71,20 +77,72 @@ def samples(arguments: argparse.Namespace) -> dict:
     from koopsim.datasets import load_images
 
     count, rows = len(load_images(arguments.dataset).train[0]), []
-    for share in SHARES:
-        for model in MODELS:
-            name = f"{arguments.dataset}/{model}"
-            run = run_of(name)
-            words = ["--task.train", count // share, "--recipe.epochs", run.recipe.epochs * share]
-            if run.recipe.schedule == "step":
-                words += ["--recipe.step-size", run.recipe.step_size * share]
-            began = time.perf_counter()
-            result = trained(name, *words)
-            row = {"model": name, "train": count // share, "share": 1 / share, "test": result["test"]}
-            rows.append(row | {"train_seconds": result["train_seconds"], "seconds": time.perf_counter() - began})
+    for seed, share, model in itertools.product(range(arguments.seeds), SHARES, MODELS):
+        name = f"{arguments.dataset}/{model}"
+        run = run_of(name)
+        words = ["--task.train", count // share, "--recipe.epochs", run.recipe.epochs * share, "--seed", seed]
+        if run.recipe.schedule == "step":
+            words += ["--recipe.step-size", run.recipe.step_size * share]
+        began = time.perf_counter()
+        result = trained(name, *words)
+        row = {"model": name, "seed": seed, "train": count // share, "share": 1 / share, "test": result["test"]}
+        rows.append(row | {"train_seconds": result["train_seconds"], "seconds": time.perf_counter() - began})
+        print(rows[-1], flush=True)
+        write(arguments.out, {"rows": rows})
+    return {"rows": rows}
+
+
+def starts(arguments: argparse.Namespace) -> dict:
+    from koopsim.config import SIMConfig
+    from koopsim.datasets import load_images
+    from koopsim.nn.sim import build_sim
+
+    images = load_images("digits")
+    data = {split: (torch.tensor(x).float() / 255, torch.tensor(y)) for split, (x, y) in
+            (("train", images.train), ("test", images.test))}  # fmt: skip
+    config, rows = run_of("digits/sim-single").model, []
+    assert isinstance(config, SIMConfig)
+    for name in ("zero", "learnt", "again", "previous"):
+        z0 = "again" if name == "previous" else name
+        for seed in range(5):
+            torch.manual_seed(seed)
+            model = build_sim(replace(config, z0=z0))
+            found = started(model, data, name == "previous")
+            rows.append({"z0": name, "seed": seed, **found})
             print(rows[-1], flush=True)
-            write(arguments.out, {"rows": rows, "seed": 0})
-    return {"rows": rows, "seed": 0}
+        write(arguments.out, {"rows": rows, "epochs": EPOCHS})
+    return {"rows": rows, "epochs": EPOCHS}
+
+
+EPOCHS = 12
+
+
+def started(model: torch.nn.Module, data: dict, previous: bool) -> dict:
+    """Train on digits with Adam and a cosine; with `previous` a step begins at the states of the step before."""
+    (x, y), batch = data["train"], 32
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * (len(x) // batch))
+    z, hidden = None, run_of("digits/sim-single").model.hidden  # pyright: ignore[reportAttributeAccessIssue]
+    loss = torch.zeros(())
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(x)).split(batch)[: len(x) // batch]:
+            if previous:
+                z = model.state(x[rows], torch.zeros(batch, hidden) if z is None else z.detach())  # pyright: ignore
+                outputs = model.sim.h(z)  # pyright: ignore
+            else:
+                outputs = model(x[rows])
+            loss = F.cross_entropy(outputs, y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    model.eval()
+    with torch.no_grad():
+        ways = {"test": (), "test_from_zero": (torch.zeros(hidden),)} if previous else {"test": ()}
+        right = {way: float((model(data["test"][0], *z0).argmax(1) == data["test"][1]).float().mean())
+                 for way, z0 in ways.items()}  # fmt: skip
+        whole = model(x, torch.zeros(hidden)) if previous else model(x)
+        return right | {"train_loss": float(F.cross_entropy(whole, y))}
 
 
 def draw(arguments: argparse.Namespace) -> None:
@@ -101,29 +159,35 @@ def draw(arguments: argparse.Namespace) -> None:
     axis.set(yscale="log", xlabel="solver steps, or layers", ylabel="MiB of a training step", title=TITLE)
     axis.legend(fontsize=8)
     figure.savefig(HERE / "docs" / "images" / "theory-memory.png", dpi=90)
-    file = HERE / "results" / "h200" / "theory-samples.json"
-    if file.exists():
+    for file in (HERE / "results" / "h200" / "theory-samples.json", HERE / "results" / "theory-samples-digits.json"):
+        if not file.exists():
+            continue
         rows = json.loads(file.read_text())["rows"]
         figure, axis = plt.subplots(figsize=(6.4, 4), layout="constrained")
         for name in dict.fromkeys(row["model"] for row in rows):
-            own = sorted((row["train"], 100 * row["test"]["accuracy"]) for row in rows if row["model"] == name)
-            axis.plot(*zip(*own, strict=True), "o-", label=name)
+            counts = sorted({row["train"] for row in rows})
+            own = [
+                [100 * r["test"]["accuracy"] for r in rows if r["model"] == name and r["train"] == n] for n in counts
+            ]
+            spread = [statistics.stdev(v) if len(v) > 1 else 0.0 for v in own]
+            axis.errorbar(counts, [statistics.mean(v) for v in own], spread, fmt="o-", capsize=3, label=name)
         axis.set(xscale="log", xlabel="pictures trained on", ylabel="test accuracy, %")
         axis.legend(fontsize=8)
-        figure.savefig(HERE / "docs" / "images" / "theory-samples.png", dpi=90)
+        figure.savefig(HERE / "docs" / "images" / f"{file.stem}.png", dpi=90)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("memory", "samples", "draw"))
+    parser.add_argument("what", choices=("memory", "samples", "starts", "draw"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.manual_seed(0)
     if arguments.what == "draw":
         return draw(arguments)
-    write(arguments.out, (memory if arguments.what == "memory" else samples)(arguments))
+    write(arguments.out, {"memory": memory, "samples": samples, "starts": starts}[arguments.what](arguments))
 
 
 if __name__ == "__main__":

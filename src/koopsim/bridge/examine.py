@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from koopsim.errors import KoopsimError
 from koopsim.nn import SIM
+from koopsim.nn.started import StartedSIM
 from koopsim.spectral import Verdict, analyze
 
 Array = NDArray[Any]
@@ -48,8 +49,9 @@ class LimitSpectrum:
         }  # fmt: skip
 
 
-def examine(sim: SIM, noise: float | None = None) -> LimitSpectrum:
+def examine(sim: SIM | StartedSIM, noise: float | None = None) -> LimitSpectrum:
     """The spectrum of a SIM's limit operator, and what its readout sees of it."""
+    sim = sim.sim if isinstance(sim, StartedSIM) else sim
     if not isinstance(sim, SIM):
         raise KoopsimError(f"A {type(sim).__name__} has no limit operator; expected a SIM.")
     with torch.no_grad():

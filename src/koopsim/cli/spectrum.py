@@ -126,6 +126,7 @@ def of_run(arguments: Arguments) -> Answer:
 
     from koopsim.kinds import model_kind
     from koopsim.nn import SIM
+    from koopsim.nn.started import StartedSIM
     from koopsim.runs import RunDirectory
     from koopsim.training import load_run
 
@@ -136,6 +137,7 @@ def of_run(arguments: Arguments) -> Answer:
         if not 0 <= arguments.picture < len(model):
             raise KoopsimError(f"--picture is {arguments.picture}; this run has {len(model)}, counted from 0.")
         model, name = model[arguments.picture], f"{name}, picture {arguments.picture}"
+    model = model.sim if isinstance(model, StartedSIM) else model
     if isinstance(model, SIM):
         return of_sim(model, name, run, arguments)
     if not model_kind(run.model).has_solver:

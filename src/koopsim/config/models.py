@@ -50,6 +50,7 @@ class SIMConfig(ModelConfig):
     hidden: int = 32  # H, the width of nu
     outputs: int = 10
     start: Literal["plain", "even"] = "plain"  # PyTorch's matrices; "even": U V a projector, the others Glorot's
+    z0: Literal["zero", "learnt", "again"] = "zero"  # where it begins: the paper's; one vector; its answer from zero
 
     def __post_init__(self) -> None:
         require_each(self, ("lift_dim", "hidden", "outputs"), positive, "{} is {}; it must be at least 1.")

@@ -141,7 +141,7 @@ def build_fourier(fourier: FourierConfig, inputs: int) -> RandomFourierFeatures:
     return RandomFourierFeatures(inputs, fourier.features, fourier.bandwidth, fourier.kernel, fourier.spread)
 
 
-def build_sim(sim: SIMConfig) -> SIM:
+def build_sim(sim: SIMConfig) -> Model:
     """The module of a SIM's configuration."""
     dim = sim.lift.features(sim.lift_dim)
     psi = sim.fourier and build_fourier(sim.fourier, dim)
@@ -149,7 +149,11 @@ def build_sim(sim: SIMConfig) -> SIM:
     model = SIM(lift, dim, sim.outputs, sim.hidden, psi, sim.rank, sim.projector)
     if sim.start == "even":
         start_evenly(model)
-    return model
+    if sim.z0 == "zero":
+        return model
+    from koopsim.nn.started import StartedSIM
+
+    return StartedSIM(model, sim.z0)
 
 
 @torch.no_grad()
@@ -182,7 +186,7 @@ class SIMKind(ModelKind):
     can_take_over = True
     order = 2
 
-    def build(self, config: SIMConfig) -> SIM:
+    def build(self, config: SIMConfig) -> Model:
         return build_sim(config)
 
     def slug(self, config: SIMConfig) -> str:
