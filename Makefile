@@ -23,7 +23,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 -rs
 
 test-all: setup hostile
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune,data,export,lightning,tensorboard,mlflow,wandb,docs,notebooks,dist]' pandas
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune,data,storage,export,lightning,tensorboard,mlflow,wandb,docs,notebooks,dist]' pandas 'moto[server]'
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs --only-gpu-skips
 	$(MAKE) pythons
 

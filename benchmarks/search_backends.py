@@ -33,6 +33,7 @@ def backends(arguments: argparse.Namespace) -> dict:
     for _ in range(arguments.repeats):
         for backend, done in runs.items():
             done.append(tuned(backend, arguments.trials))
+            write(arguments.out, {"so_far": {way: [run["wall_seconds"] for run in done] for way, done in runs.items()}})
     rows = {}
     for backend, done in runs.items():
         run = sorted(done, key=lambda run: run["wall_seconds"])[len(done) // 2]
