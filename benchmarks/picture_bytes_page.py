@@ -41,7 +41,8 @@ def table(rows: list[dict]) -> str:
             other = "it cannot" if jpeg is None else f"{jpeg:.2f}"
             ahead = None if jpeg is None else mean - jpeg
             who = "the network" if ahead is None or ahead > 0.05 else "JPEG" if ahead < -0.05 else "a draw"
-            lines.append(f"| {picture} | {budget:,} | {mean:.2f} ± {spread:.2f} | {other} | {who} |")
+            own = f"{mean:.2f} ± {spread:.2f}" if spread else f"{mean:.2f}"
+            lines.append(f"| {picture} | {budget:,} | {own} | {other} | {who} |")
     return "\n".join(lines) + "\n"
 
 
