@@ -55,6 +55,8 @@ def draw(rows: list[dict], file: Path) -> None:
         axis.errorbar(sizes, mean, spread, marker="o", markersize=4, color="#2563eb", label="network, --bytes")
         axis.plot(sizes, jpeg, marker="s", markersize=4, color="#6b7280", label="JPEG at its best")
         axis.set_xscale("log")
+        axis.set_xticks(sizes, [f"{size // 1000}k" for size in sizes])
+        axis.minorticks_off()
         axis.set_title(picture, fontsize=10)
         axis.set_xlabel("bytes")
         axis.grid(alpha=0.25)
