@@ -8,6 +8,7 @@ python benchmarks/equilibrium.py solver --device cuda --works multiscale copy --
 """
 
 import argparse
+import statistics
 import time
 import warnings
 from collections.abc import Iterator
@@ -20,7 +21,18 @@ from verbs import write
 
 import koopsim
 from koopsim.bench.machine import measured_machine
-from koopsim.bench.peers import USUAL, WORKS, _solver_rows, loss_scale, solver_rows
+from koopsim.bench.peers import (
+    FINEST,
+    SLACK,
+    TOLERANCE,
+    USUAL,
+    WORKS,
+    _solver_rows,
+    loss_scale,
+    residuals,
+    solver_rows,
+    solver_stepping,
+)
 from koopsim.bench.setting import Setting, sizes_for
 from koopsim.bench.timing import measure
 from koopsim.bench.training import image_stepping
@@ -224,7 +236,27 @@ def times(setting: Setting) -> Iterator[list[dict]]:
             sides = {"ours": row.ours, "theirs": row.other}
             said = {f"{k}_{n}": v for k, side in sides.items()
                     for n, v in (("milliseconds", 1e3 * side.timing.seconds), ("residuals", side.note))}  # fmt: skip
+            mine, other = processor(setting, solver, scale)
+            said |= {
+                "processor_ratio": other / mine,
+                "ours_processor_ms": 1e3 * mine,
+                "theirs_processor_ms": 1e3 * other,
+            }
             yield [{"solver": solver, "ratio": row.other.timing.seconds / row.ours.timing.seconds} | said]
+
+
+def processor(setting: Setting, solver: str, scale: float) -> tuple[float, float]:
+    """Seconds of processor time of a step, ours and theirs in turns: what others do on the machine is not in it."""
+    theirs = solver_stepping("torchdeq", solver, setting, "own", scale)
+    tol = tuple(min(TOLERANCE, max(FINEST, SLACK * r)) for r in residuals(theirs))
+    ours = solver_stepping("koopsim", solver, setting, "own", scale, tol)
+    works, spent = [s.maker(setting, capture=False)() for s in (ours, theirs)], ([], [])
+    for _ in range(2 * CPU_TURNS):
+        for work, seconds in zip(works, spent, strict=True):
+            began = time.thread_time()
+            work()
+            seconds.append(time.thread_time() - began)
+    return statistics.median(spent[0]), statistics.median(spent[1])
 
 
 def solver(arguments: argparse.Namespace, device: torch.device) -> dict:

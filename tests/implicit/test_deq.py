@@ -56,9 +56,17 @@ def test_a_cell_that_does_not_look_at_z_is_told(gradient):
 
 
 @pytest.mark.filterwarnings("ignore::koopsim.implicit.UnconvergedWarning")
-def test_a_cell_that_edits_its_input_is_told():
+@pytest.mark.parametrize("gradient", ["implicit", "reversible"])
+def test_a_cell_that_edits_its_input_is_told(gradient):
     with pytest.raises(KoopsimError, match="one of its inputs in place"):
-        DEQ(lambda z, x: 0.5 * z + x.add_(0.1))(torch.zeros(2, 3))
+        DEQ(lambda z, x: 0.5 * z + x.add_(0.1), max_steps=8, gradient=gradient)(torch.zeros(2, 3))
+
+
+def test_dual_numbers_are_told():
+    with torch.autograd.forward_ad.dual_level():
+        x = torch.autograd.forward_ad.make_dual(torch.zeros(2, 3), torch.ones(2, 3))
+        with pytest.raises(KoopsimError, match="dual numbers.*plain autograd"):
+            DEQ(lambda z, x: 0.5 * z + x)(x)
 
 
 def test_a_cell_that_gives_nan_is_told():

@@ -46,6 +46,7 @@ def assert_gradients_close(got: list[torch.Tensor], want: list[torch.Tensor], rt
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_captured_step_is_the_eager_step(kind, method, monkeypatch):
+    torch.manual_seed(0)  # weights of whatever seed were drawn before may be too stiff for 300 steps
     monkeypatch.setattr(inverse, "_fitting", lambda W: method)
     # To a fine tolerance: a unit within it of 0 may be on in one solve and off in the other, and gradients jump. A
     # residual is the sum of the tiers' own, so float32 leaves more of it where there are three.

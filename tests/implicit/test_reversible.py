@@ -184,6 +184,25 @@ def test_a_prepared_cell_trains():
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11, msg=name)
 
 
+def test_under_autocast_both_passes_have_its_precision():
+    """The backward pass is called outside of it; another precision there would not undo the steps."""
+    torch.manual_seed(0)
+    linear, x = torch.nn.Linear(6, 6), torch.randn(4, 6)
+
+    def f(z, x):
+        return torch.tanh(0.5 * linear(z) + x)
+
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for gradient in ("implicit", "reversible"):  # the first leaves rounded weights in autocast's memory
+            z, info = DEQ(f, max_steps=10, tol=1e-2, gradient=gradient)(x)
+    z.sum().backward()
+    assert info.backward.converged.all()
+    got = linear.weight.grad.clone()
+    linear.zero_grad()
+    DEQ(f, max_steps=10, tol=1e-2, gradient="reversible")(x)[0].sum().backward()
+    assert (got - linear.weight.grad).norm() < 0.02 * got.norm()
+
+
 def test_what_is_judged_is_the_iteration_that_was_trained():
     """Unconverged, it is another map after other steps; an implicit DEQ means the fixed point, and may take more."""
     torch.manual_seed(0)

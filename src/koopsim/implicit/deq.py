@@ -162,6 +162,11 @@ class DEQ(nn.Module):
                 "A DEQ was called under a transform of torch.func (grad, vmap, jacrev, ...), which cannot follow a "
                 "solve; expected plain autograd: use torch.autograd, or functional_call outside of the transform."
             )
+        if torch.autograd.forward_ad._current_level >= 0:
+            raise KoopsimError(
+                "A DEQ was called with dual numbers (torch.autograd.forward_ad), which cannot follow a solve; expected "
+                "plain autograd: use torch.autograd.grad."
+            )
         prepare = getattr(self.cell, "prepare", None)
         f = prepare(*inputs) if prepare is not None else lambda z: self.cell(z, *inputs)
         z0 = self.initial(*inputs) if z0 is None else z0
@@ -173,12 +178,12 @@ class DEQ(nn.Module):
         versions = [(t, t._version) for t in leaves(inputs) if not t.is_inference()]
         if isinstance(gradient, Reversible):
             z, info = gradient.run(f, z0, self._budget(False), self._tolerance(self.tol, packing))
+            _refuse_changed(versions)
             self._warn("forward", "the reversible iteration", info.forward)
             return z, info
         with torch.no_grad():
             z, solved = self._solve("forward", f, z0, packing)
-        if any(t._version != version for t, version in versions):
-            raise KoopsimError("The cell changed one of its inputs in place; expected a new tensor from f(z, *inputs).")
+        _refuse_changed(versions)
         info = DEQInfo(solved)
         if not torch.is_grad_enabled():
             return z, info
@@ -255,6 +260,11 @@ class DEQ(nn.Module):
             if parametrize.is_parametrized(module):
                 normalised.append(module)
         return _weights_once(normalised) if normalised else nullcontext()
+
+
+def _refuse_changed(versions: list[tuple[Tensor, int]]) -> None:
+    if any(t._version != version for t, version in versions):
+        raise KoopsimError("The cell changed one of its inputs in place; expected a new tensor from f(z, *inputs).")
 
 
 def _never(transposed: Map, start: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,13 +49,14 @@ class Reversible:
     def run(self, f: Map, z0: Tensor, max_steps: int, tol: Tolerance) -> tuple[Tensor, DEQInfo]:
         """The end of the iteration from z0, with a past where one is wanted."""
         flat = z0.reshape(z0.shape[0], math.prod(z0.shape[1:]))
-        cell = _Cell(f, z0.shape, z0.dtype)
+        cell = _Cell(f, z0.shape, z0.dtype, _lower(z0.device.type))
         with torch.no_grad():
             y, z, info = self._forward(cell, flat, max_steps, tol)
         solved, end = DEQInfo(info), z.to(z0.dtype).view(z0.shape)
         if not torch.is_grad_enabled():
             return end, solved
-        outside = seen_by(f, z0.detach())
+        with cell.precision():
+            outside = seen_by(f, z0.detach())
         if not outside:
             return end, solved
         most = max_steps if capturing() else int(info.steps.max()) if len(flat) else 0
@@ -96,14 +98,21 @@ class _Cell:
     f: Map
     shape: torch.Size
     dtype: torch.dtype
+    lower: tuple[str, torch.dtype | None]  # a device, and what autocast has there: backward is called outside of it
 
     def __call__(self, z: Tensor) -> Tensor:
-        return evaluated(self.f, z.to(self.dtype).view(self.shape)).reshape(z.shape).double()
+        with self.precision():
+            return evaluated(self.f, z.to(self.dtype).view(self.shape)).reshape(z.shape).double()
+
+    def precision(self) -> Any:
+        """Both passes run in the precision of the forward one; rounded weights are not kept, their past would be."""
+        device, dtype = self.lower
+        return nullcontext() if dtype is None else torch.autocast(device, dtype, cache_enabled=False)
 
     def pulled(self, z: Tensor, outside: list[Tensor]) -> tuple[Tensor, Callable[[Tensor], list[Tensor | None]]]:
         """f(z), and what pulls a gradient back through it to z and to what the cell sees besides."""
         at, seen = z.to(self.dtype).view(self.shape).detach().requires_grad_(), Replacing(outside)
-        with torch.enable_grad(), seen:
+        with torch.enable_grad(), self.precision(), seen:
             out = self.f(at).to(self.dtype)
 
         def pull(a: Tensor) -> list[Tensor | None]:
@@ -163,6 +172,10 @@ class _Undo:
                 UnconvergedWarning,
                 stacklevel=2,
             )
+
+
+def _lower(device: str) -> tuple[str, torch.dtype | None]:
+    return device, torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
 
 
 def _add(totals: list[Tensor | None], more: list[Tensor | None]) -> None:

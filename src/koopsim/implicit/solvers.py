@@ -48,7 +48,9 @@ def _dots(history: Tensor, v: Tensor) -> Tensor:
 def _combine(weights: Tensor, history: Tensor) -> Tensor:
     """(B, m), (B, m, D) -> (B, D)"""
     if _on_host(history):
-        return torch.from_numpy(np.matmul(weights.numpy()[:, None], history.numpy())[:, 0])
+        out = history.new_empty(history.shape[0], history.shape[2])  # in torch's memory, which is measured
+        np.matmul(weights.numpy()[:, None], history.numpy(), out=out.numpy()[:, None])
+        return out
     return (weights.unsqueeze(-1) * history).sum(1)
 
 
