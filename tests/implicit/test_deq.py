@@ -62,10 +62,11 @@ def test_a_cell_that_edits_its_input_is_told(gradient):
         DEQ(lambda z, x: 0.5 * z + x.add_(0.1), max_steps=8, gradient=gradient)(torch.zeros(2, 3))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own
 def test_dual_numbers_are_told():
     with torch.autograd.forward_ad.dual_level():
         x = torch.autograd.forward_ad.make_dual(torch.zeros(2, 3), torch.ones(2, 3))
-        with pytest.raises(KoopsimError, match="dual numbers.*plain autograd"):
+        with pytest.raises(KoopsimError, match=r"dual numbers.*plain autograd"):
             DEQ(lambda z, x: 0.5 * z + x)(x)
 
 
