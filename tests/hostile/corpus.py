@@ -202,8 +202,8 @@ def cases() -> list[Case]:
         cpu,
     )
     add("image", "config.json", "eval . --json", 5, None, cpu)
-    add("search-open", "state.safetensors .koopsim", "tune --resume . --retrain 0 --json", 7, "resume search-open", cpu)
-    add("search-open", "search.json", "tune --resume . --retrain 0 --json", 8, None, cpu)
+    add("search-open", "state.safetensors .koopsim", "tune --resume . --retrain 0 --json", 3, "resume search-open", cpu)
+    add("search-open", "search.json", "tune --resume . --retrain 0 --json", 4, None, cpu)
     add("search", "result.json", "tune --resume . --json", 6, None, cpu)
     add("search", "trials.csv search.json result.json best/result.json", "report . --out r --json", 1)
     add(

@@ -27,7 +27,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from changes import mutant, places
+from changes import changes, mutant, places
 from reach import ROOT, Tests
 from session import LEDGER, SOURCE, Hunter, fresh_process, give_code, ledger_sees, mapped
 
@@ -180,13 +180,16 @@ def session(arguments: list[str], plugin: Any) -> int:
 
 
 def asked(words: list[str]) -> list[tuple[int, Path, int]]:
-    """Every change at `FILE:LINE`s that were named."""
+    """Every change at the `FILE:LINE`s that were named, or with `=` behind it the one that is called so."""
     found = []
     for word in words:
-        name, line = word.rsplit(":", 1)
+        where, _, wanted = word.partition("=")
+        name, line = where.rsplit(":", 1)
         file = (ROOT / name).resolve()
-        nodes = places(ast.parse(file.read_text()))
-        found += [(0, file, n) for n, node in enumerate(nodes) if getattr(node, "lineno", 0) == int(line)]
+        for place, node in enumerate(places(ast.parse(file.read_text()))):
+            named = [said for said, _ in changes(node)]
+            if getattr(node, "lineno", 0) == int(line) and (not wanted or wanted in named):
+                found.append((named.index(wanted) if wanted else 0, file, place))
     return found
 
 
@@ -200,7 +203,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--reach", nargs="*", type=Path, default=[], help="take the map of tests and lines from here")
     parser.add_argument("--map", type=Path, default=None, help="make that map and keep it here")
     parser.add_argument("--tests", nargs="*", type=Path, default=None, help="collect these files of tests alone")
-    parser.add_argument("--only", nargs="*", default=None, metavar="FILE:LINE", help="every change at these places")
+    parser.add_argument(
+        "--only", nargs="*", default=None, metavar="FILE:LINE[=CHANGE]", help="changes at these places alone"
+    )
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--one", nargs=4, default=None, help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -206,7 +206,7 @@ def traced(hunter: Hunter, names: list[str], limit: float) -> list[Any]:
     return found
 
 
-def mapped(hunter: Hunter, workers: int, limit: float = 6.0) -> Tests:
+def mapped(hunter: Hunter, workers: int, limit: float = 3.0) -> Tests:
     """Which test reaches what, each file of tests in a fork."""
     by_file = defaultdict(list)
     for name in hunter.items:
