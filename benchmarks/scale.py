@@ -219,6 +219,7 @@ def apart(call: str, size: int = 1) -> dict:
     port = 29_400 + os.getpid() % 500
     code = f"import sys, json; sys.path.insert(0, 'benchmarks'); import scale; print(json.dumps(scale.{call}))"
     place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    place |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}  # what is let go of, is gone
     ranks = [
         subprocess.Popen([sys.executable, "-c", code], env=os.environ | place | {"RANK": str(r), "LOCAL_RANK": str(r)},
                          stdout=subprocess.PIPE, text=True)

@@ -52,7 +52,7 @@ class ShardedMembers(Members):
 
     def __init__(self, model: nn.Module, schedules: Tensor, epoch_steps: int, rule: Rule, world: World):
         self.world, self.shapes_of_all = world, {n: p.shape for n, p in model.named_parameters()}
-        self.plain = copy.deepcopy(model).to("meta")
+        self.plain = copy.deepcopy(model, {id(p): _nowhere(p) for p in model.parameters()})  # the structure, no copy
         self.gathered: dict[str, Tensor] = {}  # the state of the whole, when last they met; rank 0's alone
         super().__init__([sharded(model, world)], schedules, epoch_steps, replace(rule, clip_norm=None))
 
@@ -162,6 +162,10 @@ class Sharded(Gradients):
             square = g.square().sum()
             self.world.add_up(square)
             g.mul_((self.members.rule.scale * self.clip_norm / (square.sqrt() + 1e-6)).clamp_(max=1.0))
+
+
+def _nowhere(p: Tensor) -> nn.Parameter:
+    return nn.Parameter(torch.empty_like(p, device="meta"), p.requires_grad)
 
 
 def _local(tensor: Any) -> Tensor:
