@@ -203,6 +203,17 @@ def test_under_autocast_both_passes_have_its_precision():
     assert (got - linear.weight.grad).norm() < 0.02 * got.norm()
 
 
+@pytest.mark.slow
+def test_of_a_compiled_cell_the_gradient_is_the_cells():
+    torch.manual_seed(0)
+    cell, x = Cell(), torch.randn(3, 6, dtype=torch.float64)
+    want, got = (
+        torch.autograd.grad(reversible(own)(x)[0].sin().sum(), list(cell.parameters()))
+        for own in (cell, torch.compile(cell, backend="eager"))
+    )
+    torch.testing.assert_close(got, want)
+
+
 def test_what_is_judged_is_the_iteration_that_was_trained():
     """Unconverged, it is another map after other steps; an implicit DEQ means the fixed point, and may take more."""
     torch.manual_seed(0)
