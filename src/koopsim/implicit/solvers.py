@@ -126,33 +126,36 @@ def anderson(
     B, m = z0.shape[0], min(memory, max_steps)
     G = z0.new_empty(B, m, math.prod(z0.shape[1:]))  # residuals g_i, each scaled to norm 1
     Z = torch.empty_like(G)  # what to average: z_i + mixing g_i
-    scale = z0.new_zeros(B, m)  # 1 / || g_i ||
-    gram = z0.new_zeros(B, m, m)
-    newest = torch.eye(m, dtype=z0.dtype, device=z0.device)
-    best = z0.new_full((B, 1), math.inf)
-    stalled = z0.new_zeros(B, 1)  # evaluations since the best one
-    damp = ridge * newest
-    tiny = torch.finfo(z0.dtype).tiny
+    scale = numbers(z0.new_zeros(B, m))  # 1 / || g_i ||
+    gram = numbers(z0.new_zeros(B, m, m))
+    newest = numbers(torch.eye(m, dtype=z0.dtype, device=z0.device))
+    damp, tiny = ridge * newest, torch.finfo(z0.dtype).tiny
+    best = numbers(z0.new_full((B, 1), math.inf))
+    stalled = numbers(z0.new_zeros(B, 1))  # evaluations since the best one
+    xp: Any = torch if isinstance(best, Tensor) else np
 
     def propose(k: int, z: Tensor, fz: Tensor, g: Tensor, norm: Tensor) -> Tensor:
-        stalled.add_(1).mul_(norm >= best)
-        torch.minimum(best, norm, out=best)
+        nonlocal best, stalled
+        size = numbers(norm)
+        stalled, best = (stalled + 1) * (size >= best), xp.minimum(best, size)
         if k < delay:
             return fz
         slot, n = (k - delay) % m, min(k - delay + 1, m)
-        inverse = norm.clamp_min(tiny).reciprocal()
-        torch.mul(g, inverse, out=G[:, slot])
+        inverse = 1 / numbers(norm.clamp_min(tiny))
+        torch.mul(g, torch.as_tensor(inverse, dtype=g.dtype), out=G[:, slot])
         Z[:, slot] = fz if mixing == 1 else torch.add(z, g, alpha=mixing)
         scale[:, slot : slot + 1] = inverse
-        row = _dots(G[:, :n], G[:, slot])
+        row = numbers(_dots(G[:, :n], G[:, slot]))
         gram[:, slot, :n] = row
         gram[:, :n, slot] = row
         if n == 1:
             return Z[:, 0].clone()  # the slot will be written again
         # With a_i = c_i / || g_i || the Gram matrix is that of unit vectors; a is then scaled to sum 1.
-        a = solve_spd(gram[:, :n, :n] + damp[:n, :n], scale[:, :n]) * scale[:, :n]
-        total = a.sum(1, keepdim=True)  # not positive: singular by rounding, take a plain step
-        return _combine(torch.where((stalled < memory) & (total > 0), a / total, newest[slot, :n]), Z[:, :n])
+        system, right = (torch.as_tensor(part) for part in (gram[:, :n, :n] + damp[:n, :n], scale[:, :n]))
+        a = numbers(solve_spd(system, right)) * scale[:, :n]
+        total = a.sum(1, keepdims=True)  # not positive: singular by rounding, take a plain step
+        weights = xp.where((stalled < memory) & (total > 0), a / total, newest[slot, :n])
+        return _combine(torch.as_tensor(weights, dtype=z.dtype), Z[:, :n])
 
     return iterate(f, z0, propose, max_steps, tolerance(tol))
 
