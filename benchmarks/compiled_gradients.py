@@ -5,7 +5,7 @@
 For each seed: the error of eager and of compiled gradients, relative to the largest entry of float64's. A fault is
 wrong for every input; a ReLU or a pooling within rounding of its kink is wrong for some, and for eager as well. `twins`
 leaves koopsim's own kernels out of the compiled model, `layout` the compiler's choice of channels last, `padding` its
-padding of rows (which is the fault of torch 2.11: pytorch#179931).
+padding of rows.
 """
 
 import argparse

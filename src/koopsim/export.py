@@ -115,9 +115,7 @@ def _machine_code(program: torch.export.ExportedProgram) -> bytes:
 
     with tempfile.TemporaryDirectory() as folder:
         place = str(Path(folder) / "model.pt2")
-        # No padded rows: see engine/gradients.py.
-        own = {"comprehensive_padding": False}
-        made = _inductor.aoti_compile_and_package(program, package_path=place, inductor_configs=own)
+        made = _inductor.aoti_compile_and_package(program, package_path=place)
         return Path(made).read_bytes()
 
 

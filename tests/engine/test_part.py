@@ -220,7 +220,7 @@ def test_unequal_shapes_and_missing_schedules_are_refused():
 
 
 def test_compiling_that_fails_goes_on_without(monkeypatch):
-    def broken(function, dynamic, options):
+    def broken(function, dynamic):
         def call(*arguments):
             raise RuntimeError("no compiler here")
 

@@ -4,8 +4,8 @@ The compiler chooses how tensors lie in memory, so a kernel that trusts its call
 is what takes the time: one compiled module serves all batches (its first dimension is dynamic, but for 1), every module
 meets every batch and layout in the default mode, one module of each set of kernels meets the other modes, and
 "max-autotune" leaves out the search for the compiler's own matrix products and block sizes: those are its affair.
-The compiler's padding of rows is off, as it is in `koopsim train --compile`: in torch 2.11 it is wrong for plain layers
-too (pytorch#179931; `benchmarks/compiled_gradients.py`).
+One picture of MNIST in training is compared only where the compiler is right with plain layers of PyTorch's: in torch
+2.11 it is not (`benchmarks/compiled_gradients.py`, results/h200/compiled-gradients.json).
 """
 
 import copy
@@ -66,9 +66,6 @@ def exact(monkeypatch):
     torch.set_float32_matmul_precision("highest")
     torch._dynamo.reset()
     monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 64)
-    from torch._inductor import config
-
-    monkeypatch.setattr(config, "comprehensive_padding", False)
     yield
     torch._dynamo.reset()
 
@@ -118,7 +115,22 @@ ways = pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @ways
 @pytest.mark.parametrize("name", NAMES)
 def test_any_batch(name, training):
-    compare(name, "default", training, of_batches(name, 20, 3, 257, 1))
+    compare(name, "default", training, of_batches(name, 20, 3, 257))
+    if name.startswith("mnist") and training:
+        far = plain_layers()
+        if far > 2e-3:
+            pytest.xfail(f"torch {torch.__version__} compiles its own layers wrongly for one picture: {far:.1e} off")
+    compare(name, "default", training, of_batches(name, 1))
+
+
+def plain_layers() -> float:
+    """How far compiled gradients of PyTorch's own layers are off, of 24 maps of 7 x 7 of one picture."""
+    torch.manual_seed(0)
+    block = [nn.Conv2d(1, 24, 3, padding=1), nn.BatchNorm2d(24), nn.MaxPool2d(4), nn.ReLU(), nn.Flatten()]
+    model = nn.Sequential(*block, nn.Linear(24 * 49, 50), nn.Tanh(), nn.Linear(50, 10)).cuda().train()
+    x = torch.randn(1, 1, 28, 28).cuda()
+    got, want = run(torch.compile(copy.deepcopy(model)), x, True), run(model, x, True)
+    return max(float((a - b).abs().max() / b.abs().max().clamp_min(1e-3)) for a, b in zip(got, want, strict=True))
 
 
 @ways
@@ -157,12 +169,3 @@ def test_training_under_autocast(name):
     assert_same(got[:1], want[:1], 3e-2, "outputs")
     for a, b in zip(model.buffers(), twin.buffers(), strict=True):
         torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
-
-
-def test_layers_of_pytorchs_alone_are_right_without_padding():
-    """24 maps of 7 x 7 before a linear layer, one picture: were it wrong, the compiler would be at fault."""
-    torch.manual_seed(0)
-    block = [nn.Conv2d(1, 24, 3, padding=1), nn.BatchNorm2d(24), nn.MaxPool2d(4), nn.ReLU(), nn.Flatten()]
-    model = nn.Sequential(*block, nn.Linear(24 * 49, 50), nn.Tanh(), nn.Linear(50, 10)).cuda().train()
-    x = torch.randn(1, 1, 28, 28).cuda()
-    assert_same(run(torch.compile(copy.deepcopy(model)), x, True), run(model, x, True), 2e-3, "one picture")

@@ -24,9 +24,6 @@ from koopsim.nn.sim import SIM
 
 Loss = Callable[..., Tensor]  # (model, *batch of one member) -> scalar, written for one model alone
 Batch = tuple[Tensor, ...]
-# torch 2.11's compiler pads rows in one kernel and reads them unpadded in the next, where they are longer than 1,024
-# numbers and no multiple of 32 (pytorch#179931): compiled gradients of MNIST's 24 maps of 7 x 7 were 30 to 70% off.
-COMPILER: dict[str, str | int | bool | Callable] = {"comprehensive_padding": False}
 
 
 class Gradients:
@@ -79,7 +76,7 @@ class Alone(Gradients):
         super().__init__(members, loss, shared, autocast)
         self.model = members.attach()
         self.solver = self.model if isinstance(self.model, SolverModel) else None
-        self.forward = torch.compile(self.model, dynamic=False, options=COMPILER) if compile else self.model
+        self.forward = torch.compile(self.model, dynamic=False) if compile else self.model
         self.learnt = [p for p in self.model.parameters() if p.requires_grad]
         self.unused = members.flat.new_zeros(max(p.numel() for p in self.learnt))  # of what plays no part
 
@@ -202,7 +199,7 @@ class _ModelAndLoss(nn.Module):
 
 def _compiled(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """`function` through torch.compile; where that fails, the function itself and a warning."""
-    fast = torch.compile(function, dynamic=False, options=COMPILER)
+    fast = torch.compile(function, dynamic=False)
     broken = False
 
     def call(*arguments: object) -> Tensor:

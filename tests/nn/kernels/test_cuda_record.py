@@ -9,10 +9,16 @@ from koopsim.nn.kernels import sources
 
 RECORD = Path(__file__).parents[3] / "results" / "h200" / "cuda-tests.json"
 KNOWN = {  # what failed in the record, and why it stands: anything else has to be mended before it is recorded
-    "tests/nn/kernels/test_adam_kernels.py::test_the_kernels_are_the_tensor_operations[training]":
-        "the test's own script lacked an import; the kernels' other tests passed",
     "tests/nn/test_compile_cuda.py::test_any_batch[mnist/sim-single-train]":
-        "open: gradients of the first convolution of one picture, compiled, are 30% off (batches 3, 20 and 257 agree)",
+        "torch 2.11's compiler: of one picture, gradients before the last pooling are 30 to 70% off, eager ones 1e-6 "
+        "(against float64); without our kernels too (results/h200/compiled-gradients.json), and of PyTorch's layers "
+        "alone, which is the next one. The test tells these two apart by now",
+    "tests/nn/test_compile_cuda.py::test_layers_of_pytorchs_alone_are_right_without_padding":
+        "no code of koopsim's is in it; that the compiler's padding was the cause is refuted by it",
+    "tests/implicit/test_monotone_cuda.py::test_a_captured_step_is_the_eager_step[connected-blocks]":
+        "open: the solve ended at a residual of 5e-4 after 300 steps; it passed at dda7021",
+    "tests/sklearn/test_estimators_cuda.py::test_as_good_as_on_a_processor[rff]":
+        "open: R2 0.857 on CUDA, 0.930 on a CPU; it passed at 9cfa7a0, before SIMs started evenly. No kernel's",
 }  # fmt: skip
 
 
