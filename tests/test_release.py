@@ -65,6 +65,23 @@ def test_each_model_of_the_zoo_is_in_one_package():
     assert sum((ROOT / "src/koopsim/zoo" / name).stat().st_size for name in inside) < 2_200_000
 
 
+def test_the_sdist_has_every_file_but_those_of_the_house_where_it_is_published():
+    """So that what passes in a clone passes from the sdist; no test looks at what is left out."""
+    builders = pytest.importorskip("hatchling.builders.sdist", reason="needs hatchling: pip install '.[dist]'")
+    if not (ROOT / ".git").exists():
+        pytest.skip("no clone: nobody says which files there are")
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    packed = {file.distribution_path for file in builders.SdistBuilder(str(ROOT)).recurse_included_files()}
+    missing = {name for name in tracked if (ROOT / name).exists()} - packed
+    assert missing
+    assert all(name.startswith((".ci/", ".github/")) for name in missing)
+    for file in (ROOT / "tests").rglob("*.py"):
+        said = file.read_text()
+        assert file.name == "test_release.py" or not re.search(r"[\"'/]\.(ci|github)[\"'/]", said), file
+
+
 def test_every_extra_that_an_error_names_exists():
     text = "\n".join(file.read_text() for file in (ROOT / "src").rglob("*.py"))
     named = {name for group in re.findall(r"koopsim\[([\w,-]+)\]", text) for name in group.split(",")}
