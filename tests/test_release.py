@@ -70,11 +70,9 @@ def test_the_sdist_has_every_file_but_those_of_the_house_where_it_is_published()
     builders = pytest.importorskip("hatchling.builders.sdist", reason="needs hatchling: pip install '.[dist]'")
     if not (ROOT / ".git").exists():
         pytest.skip("no clone: nobody says which files there are")
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     packed = {file.distribution_path for file in builders.SdistBuilder(str(ROOT)).recurse_included_files()}
-    missing = {name for name in tracked if (ROOT / name).exists()} - packed
+    missing = {name for name in listed.splitlines() if (ROOT / name).exists()} - packed
     assert missing
     assert all(name.startswith((".ci/", ".github/")) for name in missing)
     for file in (ROOT / "tests").rglob("*.py"):
