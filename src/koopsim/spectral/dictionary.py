@@ -113,6 +113,8 @@ class Nystrom(TransformerMixin, BaseEstimator):
     def fit(self, Z: Array, y: Any = None) -> Nystrom:
         if self.n_centers < 1:
             raise ValueError(f"Nystrom needs n_centers >= 1; got {self.n_centers}")
+        if self.bandwidth is not None and not self.bandwidth > 0:
+            raise ValueError(f"Nystrom needs a bandwidth > 0; got {self.bandwidth}")
         rng = np.random.default_rng(self.seed)
         distinct = np.unique(Z[rng.permutation(Z.shape[0])[: 20 * self.n_centers]], axis=0)
         self.centers_ = distinct[rng.permutation(distinct.shape[0])[: self.n_centers]]

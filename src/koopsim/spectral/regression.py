@@ -54,8 +54,9 @@ class Triangle:
             if self.leading:
                 a = columns.lead.shape[1]
                 outside = np.linalg.norm(fresh[a:, -1])
-                fresh = fresh[: a + 1].copy()
-                fresh[a], fresh[a, -1] = 0, outside
+                kept = fresh[:a]  # fewer where the first blocks are short
+                fresh = np.vstack([kept, np.zeros((a + 1 - len(kept), fresh.shape[1]), fresh.dtype)])
+                fresh[a, -1] = outside
         self.R = fresh
 
     def square(self, columns: int) -> Array:
