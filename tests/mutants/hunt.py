@@ -118,8 +118,8 @@ def judge(hunter: Hunter, known: Tests, job: tuple[int, Path, int]) -> dict[str,
     if number < 0:  # a control
         tree, words = ast.parse(file.read_text()), "nothing"
     tests, began, how = chosen(known, file, line), time.monotonic(), "in a function"
-    here = (str(file), name_at(file, line))
-    if number < 0 or (here not in hunter.called and give_code(file, tree)):
+    name = name_at(file, line)
+    if number < 0 or (name and (str(file), name) not in hunter.called and give_code(file, tree, name)):
         by = hunter.run(tests)
     elif ledger_sees(file, tree):
         by, how = LEDGER, "at import"

@@ -126,8 +126,8 @@ def codes(code: CodeType) -> Iterator[CodeType]:
             yield from codes(inner)
 
 
-def give_code(file: Path, tree: ast.Module) -> int:
-    """Every living function of a file has the code of the changed tree; how many were others before."""
+def give_code(file: Path, tree: ast.Module, name: str) -> int:
+    """Living functions of that name, and those inside, have the code of the changed tree; how many had another."""
     new = {(c.co_qualname, c.co_firstlineno): c for c in codes(compile(tree, str(file), "exec"))}
     given, gc_was = 0, gc.isenabled()
     gc.disable()
@@ -135,7 +135,8 @@ def give_code(file: Path, tree: ast.Module) -> int:
     for thing in gc.get_objects():
         if type(thing) is FunctionType and thing.__code__.co_filename == str(file):
             code = new.get((thing.__code__.co_qualname, thing.__code__.co_firstlineno))
-            if code is not None and code != thing.__code__:
+            same = code is None or code.co_qualname.split(".<locals>")[0] != name or code == thing.__code__
+            if code is not None and not same:
                 thing.__code__ = code
                 given += 1
     if gc_was:
@@ -194,7 +195,7 @@ def traced(hunter: Hunter, names: list[str], limit: float) -> list[Any]:
         shared = [key for key, found_ in known if found_ and found_[-1].scope in ("module", "class", "package")]
         ended: list[Any] = []
         lines.begin()
-        signal.setitimer(signal.ITIMER_REAL, limit)
+        signal.setitimer(signal.ITIMER_REAL, 60.0 if name == LEDGER else limit)
         hunter.run([name], lambda test, s, ok, ended=ended: ended.append((s, ok)))
         signal.setitimer(signal.ITIMER_REAL, 0)
         seen = set(lines.end())
@@ -206,7 +207,7 @@ def traced(hunter: Hunter, names: list[str], limit: float) -> list[Any]:
     return found
 
 
-def mapped(hunter: Hunter, workers: int, limit: float = 3.0) -> Tests:
+def mapped(hunter: Hunter, workers: int, limit: float = 4.0) -> Tests:
     """Which test reaches what, each file of tests in a fork."""
     by_file = defaultdict(list)
     for name in hunter.items:
