@@ -116,6 +116,7 @@ def trained(make, colours: Tensor, rate: float, seed: int) -> tuple[dict[str, fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1e9, help="stop before a row that may end later than this")
+    parser.add_argument("--only", nargs="*", default=list(VARIANTS), help="variants by their whole names")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -125,7 +126,7 @@ def main() -> None:
     shown, slowest = pictures(), 0.0
     for name, make in VARIANTS.items():
         mark = time.perf_counter()
-        if name in [row["variant"] for row in rows]:
+        if name not in arguments.only or name in [row["variant"] for row in rows]:
             continue
         if mark - began + 1.2 * slowest > arguments.seconds:
             break
