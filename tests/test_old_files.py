@@ -36,7 +36,9 @@ def test_a_run_of_before_goes_on_to_its_figures(name, tmp_path):
 def test_a_finished_run_of_before_is_loaded(name):
     folder = OLD / f"{name}-finished"
     _, run = RunDirectory(folder).read_config()
-    assert build_task(run.task).evaluate(load_run(folder), "test") == pytest.approx(WANTED[name]["test"], rel=1e-12)
+    assert build_task(run.task).evaluate(load_run(folder), "test") == pytest.approx(
+        WANTED[name]["test"], rel=1e-6
+    )  # float32: products may be taken in another order
 
 
 @pytest.mark.parametrize("name", [name for name in WANTED if name.startswith("search")])
