@@ -234,6 +234,8 @@ def main() -> int:
 
 
 def hunt(hunter: Hunter, given: argparse.Namespace, began: float) -> None:
+    for file in files():  # those that are imported late are living too
+        importlib.import_module("koopsim." + ".".join(file.relative_to(SOURCE).with_suffix("").parts))
     known = Tests.kept(given.reach) if given.reach else mapped(hunter, given.workers)
     say(f"{len(hunter.items)} tests, {len(known.seconds)} known to pass; after {time.monotonic() - began:.0f} s")
     if given.map:
