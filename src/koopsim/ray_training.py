@@ -68,6 +68,8 @@ def train_on_ray(run: Run, asked: Asked, cluster: RayCluster) -> dict[str, Any]:
         RunDirectory.refuse_taken(out, False)
     told = asdict(asked) | {"out": str(out), "run": to_dict(run), "plugins": named_plugins()}
     mirror = mirror_of(asked.storage)
+    if mirror is not None:
+        mirror.there()  # a stranger's files are refused before Ray starts
     storage = _Storage(out, mirror)
     with contextlib.redirect_stdout(io.StringIO()):  # Ray talks there; ours is for results
         try:

@@ -92,7 +92,7 @@ def start_run(
     run = settled_run(run, session) if task is None else run
     with folders.held(out):
         RunDirectory.refuse_taken(out, overwrite)
-        if session.mirror is not None and session.mirror.holds("config.json") and not overwrite:
+        if session.mirror is not None and not overwrite and session.mirror.there():
             raise KoopsimError(
                 f"{session.mirror.url} already holds a run: go on with 'koopsim train --resume {out} --storage "
                 f"{session.mirror.url}', or add --overwrite to start again."
@@ -128,8 +128,11 @@ def mirror_of(url: str | None) -> Mirror | None:
 
 
 def fetched(out: Path, mirror: Mirror) -> None:
-    """The run at a URL, into `out`."""
+    """The run at a URL, into `out`; what is no run replaces nothing."""
     with RunDirectory(out).held():
+        with tempfile.TemporaryDirectory(prefix="koopsim-") as folder:
+            if Mirror(mirror.url, mirror.names[:1]).fetch(Path(folder)):
+                RunDirectory(folder).read_config()
         mirror.fetch(out)
 
 

@@ -121,3 +121,22 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(KoopsimError, match=r"Cannot keep a at file://.*What was saved before is whole"):
         Mirror(f"file://{tmp_path}/file/run", ("a",)).push(Path(tmp_path))
+
+
+def test_a_strangers_files_are_replaced_neither_there_nor_here(tmp_path):
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    start_run(small(), mine, "x", Session(CPU))
+    theirs.mkdir()
+    (theirs / "result.json").write_text("a thesis")
+    here = {file.name: file.read_bytes() for file in mine.iterdir()}
+    mirror = mirror_of(f"file://{theirs}")
+    with pytest.raises(KoopsimError, match=r"has a result\.json but no config\.json"):
+        start_run(small(), tmp_path / "other", "x", Session(CPU, mirror=mirror))
+    with pytest.raises(KoopsimError, match=r"has a result\.json but no config\.json"):
+        resume_run(mine, Session(CPU, mirror=mirror))
+    (theirs / "config.json").write_text('{"theirs": 1}')
+    with pytest.raises(KoopsimError):
+        resume_run(mine, Session(CPU, mirror=mirror))
+    assert {file.name: file.read_bytes() for file in mine.iterdir()} == here
+    assert (theirs / "result.json").read_text() == "a thesis"
+    assert len(list(theirs.iterdir())) == 2

@@ -4,7 +4,8 @@
     here <--fetch-- where the URL has the folder it is the truth: what lies here may be older
 
 Files go one by one in the order they are named, each whole or not at all, and only when they changed. The last ones
-are those that rely on the others.
+are those that rely on the others. The first one marks the folder as ours: where the URL has others without it they are
+somebody's, and nothing is replaced there or here.
 """
 
 from __future__ import annotations
@@ -43,6 +44,16 @@ class Mirror:
         """Whether this file is there."""
         return self._surely("look for", name, lambda: self.fs.exists(self._at(name)))
 
+    def there(self) -> list[str]:
+        """Which of the files the URL has; somebody else's are refused."""
+        self.fs.invalidate_cache()
+        found = [name for name in self.names if self.holds(name)]
+        if found and self.names[0] not in found:
+            raise KoopsimError(
+                f"{self.url} has a {found[0]} but no {self.names[0]}: koopsim did not write it. Give another --storage."
+            )
+        return found
+
     def push(self, folder: Path) -> None:
         """Bring what has changed to the URL."""
         for name in self.names:
@@ -63,8 +74,7 @@ class Mirror:
 
     def fetch(self, folder: Path) -> bool:
         """What the URL has, into `folder`, and nothing else of these names; False where it has nothing."""
-        self.fs.invalidate_cache()
-        there = [name for name in self.names if self.holds(name)]
+        there = self.there()
         for name in self.names if there else ():
             file = folder / name
             if name in there:
