@@ -95,7 +95,7 @@ def test_what_was_recorded_of_a_release_is_what_was_asked():
     assert found["install_seconds"] + found["own_data_seconds"] < 300
     assert found["make_docs_seconds"] < 180
     assert re.search(r"\d+ passed", found["sdist_tests"])
-    assert "failed" not in found["sdist_tests"]
+    assert not re.search(r"\d+ (failed|errors?)\b", found["sdist_tests"])  # "2 xfailed" is no failure
 
 
 @pytest.fixture(scope="module")
