@@ -1,28 +1,21 @@
-"""A run from its first step to its result, through whatever stops it on the way.
+"""A run's course: groups of members one after the other, an epoch's line, a checkpoint, the result.
 
-    configuration -> epochs of steps -> metrics.jsonl, checkpoint -> result.json
+    open a group -> epochs of steps -> a line of metrics.jsonl each -> put the group away -> the next
 
-A run that was killed at any moment goes on from its last checkpoint and ends with the same numbers as one that was not:
-the order of the data depends on seed and epoch alone, and lines of metrics.jsonl that the checkpoint does not know of
-are dropped and written again. Members that do not fit the device together train in groups, one after the other.
+`engine/drive.py` drives it. A checkpoint holds the groups that are done, the one in training with Adam's moments, and
+how far it is; resumed, it goes on with the same numbers as if nothing had stopped it.
 """
 
 from __future__ import annotations
 
 import logging
-import platform
-import tempfile
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from koopsim.config import Run, from_dict, resolve_precision, to_dict
+from koopsim.config import Run, resolve_precision, to_dict
 from koopsim.engine.best_epoch import BestEpoch
 from koopsim.engine.checkpoint import (
     State,
@@ -33,183 +26,18 @@ from koopsim.engine.checkpoint import (
     restore_random,
     write_checkpoint,
 )
-from koopsim.engine.drive import Course, Steps, drive
-from koopsim.engine.memory import cut, device_memory, fitting_groups
+from koopsim.engine.drive import Course, Steps
+from koopsim.engine.memory import cut, fitting_groups
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
-from koopsim.engine.threads import few_threads
-from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError, LostOthers
-from koopsim.files import folders
-from koopsim.files.mirror import Mirror
-from koopsim.kinds import task_kind
 from koopsim.nn import count_parameters
 from koopsim.progress import describe
-from koopsim.runs import LOOKS, RUN_FILES, RunDirectory, write_json
-from koopsim.tasks import Task, build_task
-from koopsim.tasks.fingerprint import fingerprint_of
-from koopsim.tasks.fits import refuse_misfits
-from koopsim.tasks.inputs import note_inputs
+from koopsim.runs import RunDirectory
+from koopsim.tasks import Task
+from koopsim.training.session import Session
 
-log = logging.getLogger(__name__)
-Listener = Callable[[dict[str, Any]], None]
-
-
-def unheard(event: dict[str, Any]) -> None:
-    """Who listens where nobody does."""
-
-
-@dataclass(frozen=True)
-class Session:
-    """Where something is trained, and who hears of it.
-
-    capture   replay steps from CUDA graphs; None: where there is CUDA
-    compile   let torch.compile fuse small kernels
-    world     the processes that train together; the first of them writes and speaks
-    shard     they share the model too, not only the batch;   recompute   its blocks again in the backward pass
-    mirror    where the run directory is kept besides, for machines that do not share it
-    """
-
-    device: torch.device
-    capture: bool | None = None
-    compile: bool = False
-    listen: Listener = unheard
-    world: World = ALONE
-    shard: bool = False
-    recompute: bool = False
-    mirror: Mirror | None = None
-
-
-def start_run(
-    run: Run, out: Path, name: str, session: Session, overwrite: bool = False, task: Task | None = None
-) -> dict[str, Any]:
-    """A new run in `out`; data that is missing or broken stops here, before anything is written.
-
-    `task`: the run's own, where no configuration can build it.
-    """
-    if not session.world.first:
-        return _follow(out, session, task)
-    run = settled_run(run, session) if task is None else run
-    with folders.held(out):
-        RunDirectory.refuse_taken(out, overwrite)
-        if session.mirror is not None and not overwrite and session.mirror.there():
-            raise KoopsimError(
-                f"{session.mirror.url} already holds a run: go on with 'koopsim train --resume {out} --storage "
-                f"{session.mirror.url}', or add --overwrite to start again."
-            )
-        with folders.replacing(out, overwrite):
-            task = task or build_task(run.task, session.device)
-            directory = RunDirectory.create(out, run, name, overwrite)
-        if session.mirror is not None:
-            session.mirror.push(out)
-        return train_run(run, directory, name, session, task=task)
-
-
-def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[str, Any]:
-    """Go on with the run in `out`, by its own configuration; a finished one is read. `task`: as in `start_run`."""
-    if not session.world.first:
-        return _follow(out, session, task)
-    if session.mirror is not None:
-        fetched(out, session.mirror)
-    folders.refuse_replaced(out, "train")
-    directory = RunDirectory(out)
-    name, run = directory.read_config()
-    if directory.result_file.exists():
-        session.world.told(None)
-        return directory.read_result()
-    return train_run(run, directory, name, session, resume=True, task=task)
-
-
-def mirror_of(url: str | None) -> Mirror | None:
-    """A run directory's files at a URL; what relies on others comes last."""
-    last = ("checkpoint.safetensors", "result.json")
-    names = [name for name in (*RUN_FILES, LOOKS) if name not in last]
-    return None if url is None else Mirror(url, (*names, *last))
-
-
-def fetched(out: Path, mirror: Mirror) -> None:
-    """The run at a URL, into `out`; what is no run replaces nothing."""
-    with RunDirectory(out).held():
-        with tempfile.TemporaryDirectory(prefix="koopsim-") as folder:
-            if Mirror(mirror.url, mirror.names[:1]).fetch(Path(folder)):
-                RunDirectory(folder).read_config()
-        mirror.fetch(out)
-
-
-def settled_run(run: Run, session: Session) -> Run:
-    """The run with what depends on this machine decided, so that it goes on alike on another one; it is said."""
-    config, told = task_kind(run.task).settled(run.task, device_memory(session.device))
-    if told:
-        session.listen({"event": "note", "text": told})
-    return run if config == run.task else replace(run, task=config)
-
-
-def _follow(out: Path, session: Session, task: Task | None) -> dict[str, Any]:
-    """What the other processes of a run do: the same steps by the first one's configuration, and nothing written."""
-    world = session.world
-    said = world.told(None)  # once the first one's folder is there
-    if said is None:
-        return {}
-    run = from_dict(Run, said["run"])
-    if session.mirror is not None:  # its own copy: `out` may be the first one's, or older
-        with tempfile.TemporaryDirectory(prefix="koopsim-") as folder:
-            session.mirror.fetch(Path(folder))
-            return _followed(run, RunDirectory(folder), replace(session, mirror=None), task, said)
-    return _followed(run, RunDirectory(out), session, task, said)
-
-
-def _followed(
-    run: Run, directory: RunDirectory, session: Session, task: Task | None, said: dict[str, Any]
-) -> dict[str, Any]:
-    world, resume, fingerprint = session.world, said["resume"], said["fingerprint"]
-    own, problem = f"Rank {world.rank} on {platform.node()}", ""
-    try:
-        if not directory.config_file.exists() or to_dict(directory.read_config()[1]) != said["run"]:
-            where = directory.path.resolve()
-            problem = f"{own} does not see the run of rank 0 in {where}; give an --out on a path that all machines "
-            problem += "share, or a --storage URL."
-        else:
-            task = build_task(run.task, session.device) if task is None else task
-            other = fingerprint_of(task) != fingerprint
-            problem = f"{own} has other data than rank 0; give both the same." if other else ""
-    except KoopsimError as error:
-        problem = f"{own}: {error}"
-    world.all_well(problem)
-    assert task is not None
-    training = Training(run, directory, session, task)
-    if resume:
-        training.resume()
-    drive(training)
-    return {}
-
-
-def train_run(
-    run: Run, directory: RunDirectory, name: str, session: Session, resume: bool = False, task: Task | None = None
-) -> dict[str, Any]:
-    """Train `run` in `directory` and return its result; the listener hears of progress and of each epoch."""
-    with directory.held():
-        task = build_task(run.task, session.device) if task is None else task
-        refuse_misfits(run, task)
-        fingerprint = fingerprint_of(task)
-        directory.check_data(fingerprint, note=True)
-        note_inputs(directory.path, task)
-        session.world.told({"run": to_dict(run), "resume": resume, "fingerprint": fingerprint})
-        session.world.all_well()
-        training = Training(run, directory, session, task)
-        if resume:
-            training.resume()
-        log.info("%s: %s in %s on %s", name, "goes on" if resume else "begins", directory.path, session.device)
-        work = task.work(run) if session.device.type == "cpu" else None
-        with nullcontext() if work is None else few_threads(work):
-            drive(training)
-            result = training.result(name)
-        if "test" in result:
-            directory.note_look(name, result["test"])
-        write_json(directory.result_file, result)
-        if session.mirror is not None:
-            session.mirror.push(directory.path)
-        log.info("%s: finished after %.1f s of training", name, result["train_seconds"])
-    return result
+log = logging.getLogger(__package__)
 
 
 class Training(Course):
@@ -433,21 +261,3 @@ class Training(Course):
     def _unreadable(self) -> dict[str, Any]:
         why = [*getattr(self.task, "lost_shards", ()), *self.lost.values()]
         return {"unreadable": {"count": len(why), "first": why[:10]}} if why else {}
-
-
-def load_run(
-    path: Path | str, device: torch.device | str = "cpu", make: Callable[[Run], nn.Module] | None = None
-) -> nn.Module:
-    """The trained model of a run directory in eval mode; of a set of pictures the list of their networks.
-
-    `make`: an untrained one, where it is a module of somebody's own.
-    """
-    directory = RunDirectory(path)
-    _, run = directory.read_config()
-    parts, far, *_ = read_run(directory.checkpoint_file, run)
-    if task_kind(run.task).many and far["done"] < far["groups"]:
-        raise KoopsimError(f"{directory.path} is unfinished: koopsim train --resume {directory.path}.")
-    models = [m for g in sorted(parts) for m in models_of(run, parts[g], directory.checkpoint_file, make)]
-    if not models:
-        raise KoopsimError(f"{directory.checkpoint_file} holds no model.")
-    return (nn.ModuleList(models) if task_kind(run.task).many else models[0]).to(device).eval()
