@@ -75,7 +75,7 @@ class Registry(Generic[T]):
         return [self._entries[name] for name in self]
 
 
-# The entries' own types are in kinds.py, with what each of them answers.
+# The entries' own types are in kinds/, with what each of them answers.
 MODELS: Registry[Any] = Registry("model", "nn", "implicit")
 LIFTS: Registry[Any] = Registry("lift", "nn")
 TASKS: Registry[Any] = Registry("task", "tasks")

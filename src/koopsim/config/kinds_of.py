@@ -1,5 +1,5 @@
 """What is open: whoever subclasses `ModelConfig`, `TaskConfig` or `LiftConfig` has added a kind, which JSON names by
-its class. A new one stands beside its code, and registers what the rest asks of it (kinds.py)."""
+its class. A new one stands beside its code, and registers what the rest asks of it (kinds/)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Open:
 
 @dataclass(frozen=True)
 class LiftConfig(Open):
-    """mu: from what a model is given to its features. Subclass it, and register a `LiftKind` (kinds.py)."""
+    """mu: from what a model is given to its features. Subclass it, and register a `LiftKind` (kinds/)."""
 
     registry: ClassVar = LIFTS
     alone: ClassVar[bool] = True  # False: it is nothing without Fourier features
@@ -43,14 +43,14 @@ class LiftConfig(Open):
 
 @dataclass(frozen=True)
 class ModelConfig(Open):
-    """The shape of a model. Subclass it, and register a `ModelKind` (kinds.py)."""
+    """The shape of a model. Subclass it, and register a `ModelKind` (kinds/)."""
 
     registry: ClassVar = MODELS
 
 
 @dataclass(frozen=True)
 class TaskConfig(Open):
-    """What is to be learnt, from which data. Subclass it, and register a `TaskKind` (kinds.py)."""
+    """What is to be learnt, from which data. Subclass it, and register a `TaskKind` (kinds/)."""
 
     registry: ClassVar = TASKS
     precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "tf32", "bf16")  # a run of it may have

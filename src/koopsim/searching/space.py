@@ -1,7 +1,7 @@
 """From a search space to trials: the run of each, with its drawn values in their places.
 
 A parameter's name is its path in a `Run` ("recipe.learning_rate", "model.fourier.bandwidth"). What is searched over is
-the task's and the model's own affair (kinds.py); how it is drawn is in spaces.py.
+the task's and the model's own affair (kinds/); how it is drawn is in spaces.py.
 """
 
 from __future__ import annotations
