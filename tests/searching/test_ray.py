@@ -157,7 +157,7 @@ def test_a_report_that_was_cut_short_does_not_spoil_the_next(tmp_path):
     search = RaySearch(directory.read(), directory)
     assert search.trials[0].t == 1
     search.hear({"index": 1, "t": 1, "loss": 3.0})
-    assert [report["index"] for report in read_reports(directory.reports_file)] == [0, 1]
+    assert [report["index"] for report in read_reports(directory.reports_file, "loss")] == [0, 1]
 
 
 @pytest.fixture

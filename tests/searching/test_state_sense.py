@@ -1,8 +1,18 @@
 """A search's state is believed field by field."""
 
-import pytest
+import json
+from dataclasses import replace
 
-from koopsim.searching.state import _require_sense
+import pytest
+from small_search import tiny_search
+
+from koopsim.errors import KoopsimError
+from koopsim.searching.directory import SearchDirectory
+from koopsim.searching.reports import read_reports
+from koopsim.searching.space import with_values
+from koopsim.searching.state import _require_sense, read_state, write_state
+from koopsim.searching.trial import draw_trials
+from koopsim.spaces import BANDWIDTH, Median
 
 GROUP = {"waiting": [1], "slots": [0, None], "ages": [2, 0]}
 GOOD = {"turn": 0, "position": 3, "seconds": 1.5, "asha": [{"0": -0.5}], "groups": [GROUP]}
@@ -23,3 +33,57 @@ def test_what_a_search_writes_makes_sense():
 def test_what_does_not_is_named(field, value):
     with pytest.raises(ValueError, match="no good"):
         _require_sense(GOOD | {field: value}, range(2))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """(a search, the folder in which it was saved after an epoch)"""
+    search = tiny_search(trials=2)
+    directory = SearchDirectory.create(tmp_path_factory.mktemp("search") / "s", search)
+    trials = draw_trials(search.base, search.space, search.seed)
+    trials[0].curve.append({"t": 1, "seconds": 0.5, "train_loss": 2.0, "loss": 1.5})
+    write_state(directory, GOOD, trials, {})
+    return search, directory
+
+
+def test_a_state_is_of_the_search_that_is_asked_for(saved):
+    search, directory = saved
+    drawn = draw_trials(search.base, search.space, search.seed)
+    assert read_state(directory, drawn, "loss")[1][0].curve[0]["loss"] == 1.5
+    wider = replace(search.base, model=replace(search.base.model, hidden=9))
+    for other in (
+        draw_trials(search.base, search.space, 1),
+        draw_trials(search.base, replace(search.space, trials=3), search.seed),
+        draw_trials(wider, search.space, search.seed),
+    ):
+        with pytest.raises(KoopsimError, match="the state of another search than"):
+            read_state(directory, other, "loss")
+    with pytest.raises(KoopsimError, match="no good '1e999'"):
+        read_state(directory, drawn, "1e999")
+
+
+def test_a_median_bandwidth_that_was_settled_is_the_same_search(tmp_path):
+    search = tiny_search("image/sim-rff", trials=1)
+    space = replace(search.space, parameters=search.space.parameters | {BANDWIDTH: Median(0.5, 2.0)})
+    directory = SearchDirectory.create(tmp_path / "s", replace(search, space=space))
+    drawn, trials = (draw_trials(search.base, space, 0) for _ in range(2))
+    trials[0].run = with_values(trials[0].run, {BANDWIDTH: 3.25})
+    write_state(directory, GOOD | {"groups": [], "asha": []}, trials, {})
+    assert read_state(directory, drawn, "loss")[1][0].run.model.fourier.bandwidth == 3.25
+
+
+def test_reports_of_a_cluster_are_read_line_by_line(tmp_path):
+    good = [
+        {"index": 0, "t": 1, "seconds": 1.0, "loss": 2.0},
+        {"index": 1, "seconds": 2, "ended": "failed", "reason": ""},
+    ]
+    bad = [
+        {"index": 2, "t": 1, "seconds": 1.0, "loss": 2.0}, {"index": 0, "t": 0, "seconds": 1.0, "loss": 2.0},
+        {"index": 0, "t": 1, "seconds": 1.0}, {"index": 0, "seconds": 1.0, "ended": "failed"},
+        {"index": 0, "seconds": 1.0, "ended": "gone", "reason": ""}, {"index": 0, "t": 1, "loss": 1.0},
+        {"index": True, "t": 1, "seconds": 1.0, "loss": 2.0},
+    ]  # fmt: skip
+    file = tmp_path / "reports.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in [*good, *bad]))
+    with pytest.warns(UserWarning, match="7 lines were left out"):
+        assert read_reports(file, "loss", 2) == good

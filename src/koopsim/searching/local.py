@@ -225,10 +225,13 @@ class LocalSearch(Course):
 
     def load(self) -> None:
         """Go on from the saved state; a broken file is refused before anything changes."""
-        saved = read_state(self.directory)
+        saved = read_state(self.directory, self.trials, self.search.space.metric)
         if saved is None:
             return  # killed before anything was saved: from the start
         state, self.trials, parts = saved
+        if len(state["groups"]) != len(self.groups):
+            told = f"{len(state['groups'])} groups of equal shapes and this one {len(self.groups)}"
+            raise KoopsimError(f"The search that was saved has {told}: the model must stay as it was.")
         self.asha.load(state["asha"])
         self.whose, self.position, self.seconds = state["turn"], state["position"], state["seconds"]
         for number, (group, stand) in enumerate(zip(self.groups, state["groups"], strict=True)):

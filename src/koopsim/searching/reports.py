@@ -18,8 +18,8 @@ from koopsim.searching.directory import Cluster, Search, SearchDirectory
 from koopsim.searching.overview import Pace, event_of
 from koopsim.searching.results import trials_csv
 from koopsim.searching.space import with_values
-from koopsim.searching.trial import Trial, draw_trials, length
-from koopsim.spaces import BANDWIDTH
+from koopsim.searching.trial import STATUSES, Trial, draw_trials, length
+from koopsim.spaces import BANDWIDTH, MOST_TRIALS
 from koopsim.training import Listener, unheard
 
 
@@ -77,7 +77,7 @@ class ReportedSearch:
         return trial
 
     def _read_reports(self) -> None:
-        reports = read_reports(self.reports_file)
+        reports = read_reports(self.reports_file, self.search.space.metric, len(self.trials))
         if self.reports_file.exists():  # a line that was cut short must not become the head of the next one
             whole = self.reports_file.read_bytes()
             os.truncate(self.reports_file, whole.rfind(b"\n") + 1)
@@ -90,18 +90,24 @@ class ReportedSearch:
         self.directory.write(self.directory.trials_file, trials_csv(self.trials, self.search.space).encode())
 
 
-def read_reports(path: Path) -> list[dict[str, Any]]:
-    """The lines of reports.jsonl; a last one cut short by a crash is left out."""
-    return read_lines(path, _problem_of_report)
+def read_reports(path: Path, metric: str, trials: int = MOST_TRIALS) -> list[dict[str, Any]]:
+    """The good lines of reports.jsonl; a last one cut short by a crash is left out."""
+    return read_lines(path, lambda report: _problem(report, metric, trials))
 
 
-def _problem_of_report(report: dict[str, Any]) -> str | None:
-    whole = [key for key in ("index", "t") if key in report and (type(report[key]) is not int or report[key] < 0)]
-    if whole or "index" not in report:
-        return f"its {(whole or ['index'])[0]} is no whole number"
+def _problem(report: dict[str, Any], metric: str, trials: int) -> str | None:
+    """What is wrong with a report of a search of so many trials, judged by this metric; None where nothing is."""
+    index, t, ended = (report.get(key) for key in ("index", "t", "ended"))
+    if type(index) is not int or not 0 <= index < trials:
+        return f"its index is {str(index)[:40]}, which is no trial's"
     if type(report.get("seconds")) not in (int, float):
         return "its seconds are no number"
-    return None if "t" in report or "ended" in report else "it tells neither of an epoch nor of an end"
+    if "ended" in report:
+        known = ended in (*STATUSES, "complete") and isinstance(report.get("reason"), str)
+        return None if known else "it tells an end that is not known"
+    if type(t) is not int or t < 1:
+        return "it tells neither of an epoch nor of an end"
+    return None if type(report.get(metric)) in (int, float) else f"it has no {metric}"
 
 
 def _with_bandwidth(trial: Trial, bandwidth: float | None) -> Any:

@@ -5,6 +5,7 @@ A safetensors file with a JSON header, like a run's checkpoint: replaced whole o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from math import isfinite
@@ -17,9 +18,9 @@ from koopsim.engine.checkpoint import State, split_parts
 from koopsim.errors import KoopsimError
 from koopsim.files.tensors import read_tensors, tensors_bytes
 from koopsim.searching.directory import SearchDirectory
-from koopsim.searching.trial import Trial
-
-STATUSES = ("waiting", "running", "finished", "pruned", "diverged", "failed")
+from koopsim.searching.space import is_median, with_values
+from koopsim.searching.trial import STATUSES, Trial
+from koopsim.spaces import BANDWIDTH
 
 
 def write_state(
@@ -31,19 +32,27 @@ def write_state(
     directory.write(directory.state_file, tensors_bytes(tensors, header, str(directory.state_file)))
 
 
-def read_state(directory: SearchDirectory) -> tuple[dict[str, Any], list[Trial], dict[int, State]] | None:
-    """(position, trials, tensors by group); None where nothing was saved yet. A broken file is refused."""
+def read_state(
+    directory: SearchDirectory, drawn: Sequence[Trial], metric: str
+) -> tuple[dict[str, Any], list[Trial], dict[int, State]] | None:
+    """(position, trials, tensors by group); None where nothing was saved yet. A broken file is refused.
+
+    So is one of another search: its trials are those that `search.json` draws, and it knows the metric they are
+    judged by.
+    """
     path = directory.state_file
     try:
         tensors, header = read_tensors(path, "search state", finite=False)  # a trial that diverged holds NaN
         position = header["search"]
         trials = [Trial(**(t | {"run": from_dict(Run, t["run"])})) for t in position.pop("trials")]
         _require_sense(position, range(len(trials)))
-        _require_trials(trials)
+        _require_trials(trials, metric)
     except FileNotFoundError:
         return None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise KoopsimError(f"{path} is not a whole search state ({error!r}). It cannot be used.") from error
+    if len(trials) != len(drawn) or any(map(_differ, trials, drawn)):
+        raise KoopsimError(f"{path} is the state of another search than {directory.search_file} asks for.")
     return position, trials, split_parts(tensors)[0]
 
 
@@ -69,12 +78,20 @@ def _require_sense(position: dict[str, Any], known: range) -> None:
         _require(len(group["ages"]) in (0, len(group["slots"])), "ages")
 
 
-def _require_trials(trials: Sequence[Trial]) -> None:
-    """The same of the trials."""
+def _require_trials(trials: Sequence[Trial], metric: str) -> None:
+    """The same of the trials, each epoch of which has the metric."""
     for place, trial in enumerate(trials):
         _require(trial.index == place and isinstance(trial.values, dict), "index")
         _require(trial.status in STATUSES and isinstance(trial.reason, str), "status")
         _require(all(_whole(line["t"], 1) and _real(line["seconds"]) for line in trial.curve), "curve")
+        _require(all(_real(line.get(metric), least=None) for line in trial.curve), metric)
+
+
+def _differ(saved: Trial, drawn: Trial) -> bool:
+    """Whether a trial is another than the one of its number that is drawn; a median bandwidth is settled meanwhile."""
+    median = is_median(drawn.values.get(BANDWIDTH))
+    settled = {BANDWIDTH: saved.run.model.fourier.bandwidth} if median else {}  # pyright: ignore
+    return json.dumps(saved.values) != json.dumps(drawn.values) or saved.run != with_values(drawn.run, settled)
 
 
 def _whole(value: Any, least: int = 0) -> bool:

@@ -17,6 +17,8 @@ from koopsim.searching.space import is_median, trial_run
 from koopsim.spaces import BANDWIDTH, SearchSpace
 from koopsim.tasks import Task
 
+STATUSES = ("waiting", "running", "finished", "pruned", "diverged", "failed")
+
 
 @dataclass
 class Trial:
