@@ -13,13 +13,13 @@ import io
 import logging
 import os
 import re
-import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
+from koopsim.files import folders
 from koopsim.files.mirror import Mirror
 from koopsim.registry import load_plugin, named_plugins
 from koopsim.runs import RunDirectory
@@ -96,11 +96,21 @@ def train_on_ray(run: Run, asked: Asked, cluster: RayCluster) -> dict[str, Any]:
 
 
 class _Storage:
-    """Where Ray Train itself takes notes: beside the run directory, and gone when it is over."""
+    """Where Ray Train itself takes notes: beside the run directory, and gone when it is over.
+
+    It carries our mark; a folder of that name without it is somebody's: refused before Ray starts, never removed.
+    """
 
     def __init__(self, out: Path, mirror: Mirror | None):
-        self.mirror = mirror
+        from fsspec.implementations.local import LocalFileSystem  # pyright: ignore[reportMissingImports]
+
+        self.fs = LocalFileSystem() if mirror is None else mirror.fs
         self.path = str(out.parent / f".{out.name}.ray") if mirror is None else f"{mirror.root.rstrip('/')}.ray"
+        self.mark = f"{self.path}/{folders.MARKER}"
+        if self.fs.exists(self.path) and not self.fs.exists(self.mark):
+            raise KoopsimError(f"{self.path} is there already and koopsim did not make it; move it away first.")
+        self.fs.makedirs(self.path, exist_ok=True)
+        self.fs.pipe_file(self.mark, b"{}\n")
         self.settings: dict[str, Any] = {"storage_path": self.path}
         if mirror is not None:
             from pyarrow.fs import FSSpecHandler, PyFileSystem  # pyright: ignore[reportMissingImports]  (Ray's own)
@@ -108,11 +118,8 @@ class _Storage:
             self.settings["storage_filesystem"] = PyFileSystem(FSSpecHandler(mirror.fs))
 
     def remove(self) -> None:
-        if self.mirror is None:
-            shutil.rmtree(self.path, ignore_errors=True)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                self.mirror.fs.rm(self.path, recursive=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm(self.path, recursive=True)
 
 
 def _start(ray: Any, cluster: RayCluster) -> None:
@@ -139,6 +146,7 @@ def _work(told: dict[str, Any]) -> None:
 
     from koopsim.engine.drive import pick_device
     from koopsim.engine.world import device_of_rank, joined_world
+
     torch.set_num_threads(1)
     for module, folder in told["plugins"].items():
         load_plugin(module, folder)

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,6 @@ def s3_server(tmp_path, monkeypatch):
 
 
 def small():
-    from dataclasses import replace
-
     run = run_of("copy/sim-single", "smoke")
     task = replace(run.task, horizon=3, train=30, valid=5, test=5)
     lift = replace(run.model.lift, levels=2)
@@ -140,3 +139,95 @@ def test_a_strangers_files_are_replaced_neither_there_nor_here(tmp_path):
     assert {file.name: file.read_bytes() for file in mine.iterdir()} == here
     assert (theirs / "result.json").read_text() == "a thesis"
     assert len(list(theirs.iterdir())) == 2
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """(a folder with a finished run, the folder in which it is kept besides, that one's URL)"""
+    url = f"file://{tmp_path}/there"
+    start_run(small(), tmp_path / "here", "x", Session(CPU, mirror=mirror_of(url)))
+    return tmp_path / "here", tmp_path / "there", url
+
+
+def content(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_what_is_damaged_there_replaces_nothing_here(kept):
+    here, there, url = kept
+    before = content(here)
+    for name, data in (("checkpoint.safetensors", b"\0" * 99), ("result.json", b"{"), ("config.json", b"[]")):
+        good = (there / name).read_bytes()
+        (there / name).write_bytes(data)
+        with pytest.raises(KoopsimError, match=f"{url}/{name}"):
+            resume_run(here, Session(CPU, mirror=mirror_of(url)))
+        assert content(here) == before
+        (there / name).write_bytes(good)
+    resume_run(here, Session(CPU, mirror=mirror_of(url)))
+
+
+def test_another_run_replaces_nothing_here(kept, tmp_path):
+    _, _, url = kept
+    start_run(replace(small(), seed=7), tmp_path / "mine", "x", Session(CPU))
+    before = content(tmp_path / "mine")
+    with pytest.raises(KoopsimError, match=f"holds another run than {url}"):
+        resume_run(tmp_path / "mine", Session(CPU, mirror=mirror_of(url)))
+    assert content(tmp_path / "mine") == before
+
+
+def test_overwrite_leaves_no_older_result_at_the_url(kept, tmp_path):
+    _, there, url = kept
+
+    def killed(event):
+        raise SystemExit  # before the first epoch was saved
+
+    with pytest.raises(SystemExit):
+        start_run(
+            replace(small(), seed=7), tmp_path / "new", "x", Session(CPU, listen=killed, mirror=mirror_of(url)), True
+        )
+    assert json.loads((there / "config.json").read_text())["run"]["seed"] == 7
+    assert not (there / "result.json").exists()
+    assert not (there / "checkpoint.safetensors").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="links and pipes")
+def test_links_and_pipes_at_the_url_are_left_alone(kept, tmp_path):
+    here, there, url = kept
+    secret = tmp_path / "secret"
+    secret.write_text("mine")
+    (there / "metrics.jsonl").unlink()
+    (there / "metrics.jsonl").symlink_to(secret)
+    for again in (lambda: resume_run(here, Session(CPU, mirror=mirror_of(url))),
+                  lambda: start_run(small(), here, "x", Session(CPU, mirror=mirror_of(url)), True)):  # fmt: skip
+        with pytest.raises(KoopsimError, match="is a link to somewhere else"):
+            again()
+    assert secret.read_text() == "mine"
+    (there / "metrics.jsonl").unlink()
+    os.mkfifo(there / "metrics.jsonl")
+    with pytest.raises(KoopsimError, match="is a pipe, a socket or a device"):
+        resume_run(here, Session(CPU, mirror=mirror_of(url)))
+
+
+def test_what_a_killed_process_left_at_the_url_is_swept(kept):
+    here, there, url = kept
+    (there / ".result.json.abcdefgh.koopsim-part").write_bytes(b"half")
+    resume_run(here, Session(CPU, mirror=mirror_of(url)))
+    assert not list(there.glob(".*koopsim-part"))
+
+
+def test_rays_notes_beside_a_run_are_removed_only_where_they_are_ours(tmp_path):
+    from koopsim.ray_training import _Storage
+
+    theirs = tmp_path / ".run.ray"
+    theirs.mkdir()
+    (theirs / "thesis.txt").write_text("mine")
+    with pytest.raises(KoopsimError, match="koopsim did not make it"):
+        _Storage(tmp_path / "run", None)
+    with pytest.raises(KoopsimError, match="koopsim did not make it"):
+        (tmp_path / "url.ray").mkdir()
+        _Storage(tmp_path / "run", mirror_of(f"file://{tmp_path}/url"))
+    assert (theirs / "thesis.txt").exists()
+    for _ in range(2):  # of one that was killed
+        ours = _Storage(tmp_path / "other", None)
+    ours.remove()
+    assert not (tmp_path / ".other.ray").exists()

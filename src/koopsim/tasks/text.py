@@ -19,6 +19,7 @@ from torch import Tensor
 from koopsim.config import DEQConfig, Recipe, Run, SIMConfig, SolverConfig, TaskConfig
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
+from koopsim.files.opened import MEBI, read_bytes
 from koopsim.kinds import OwnColumns, Preset, TaskKind, register
 from koopsim.nn.byte_tcn import ByteTCNConfig
 from koopsim.nn.cross_entropy import cross_entropy
@@ -56,7 +57,7 @@ def text_bytes(text: str) -> bytes:
         raise KoopsimError(
             f"There is no text file {text!r}; give the path of one, or {REFERENCE!r} for Python's reference."
         )
-    return file.read_bytes()
+    return read_bytes(file, 4096 * MEBI, "text")
 
 
 class Text(Task):

@@ -30,7 +30,7 @@ from koopsim.engine.threads import few_threads
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.kinds import task_kind
-from koopsim.runs import RunDirectory, write_json
+from koopsim.runs import RUN_FILES, RunDirectory, write_json
 from koopsim.tasks import Task, build_task
 from koopsim.tasks.fingerprint import fingerprint_of
 from koopsim.tasks.fits import refuse_misfits
@@ -77,8 +77,9 @@ def start_run(
         with folders.replacing(out, overwrite):
             task = task or build_task(run.task, session.device)
             directory = RunDirectory.create(out, run, name, overwrite)
-        if session.mirror is not None:
-            session.mirror.push(out)
+            if session.mirror is not None:
+                session.mirror.drop(RUN_FILES if overwrite else ())  # or an older result were taken for this run's
+                session.mirror.push(out)
         return train_run(run, directory, name, session, task=task)
 
 

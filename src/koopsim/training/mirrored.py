@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
+from koopsim.engine.checkpoint import read_checkpoint
+from koopsim.errors import KoopsimError
 from koopsim.files.mirror import Mirror
 from koopsim.runs import LOOKS, RUN_FILES, RunDirectory
 
@@ -17,9 +18,17 @@ def mirror_of(url: str | None) -> Mirror | None:
 
 
 def fetched(out: Path, mirror: Mirror) -> None:
-    """The run at a URL, into `out`; what is no run replaces nothing."""
+    """The run at a URL, into `out`; what is damaged there, or another run than the one here, replaces nothing."""
+
+    def check(received: Path) -> None:
+        there, here = RunDirectory(received), RunDirectory(out)
+        asked = there.read_config()
+        if here.config_file.exists() and here.read_config() != asked:
+            raise KoopsimError(f"{out} holds another run than {mirror.url}; give another folder to go on in.")
+        if there.checkpoint_file.exists():
+            read_checkpoint(there.checkpoint_file)
+        if there.result_file.exists():
+            there.read_result()
+
     with RunDirectory(out).held():
-        with tempfile.TemporaryDirectory(prefix="koopsim-") as folder:
-            if Mirror(mirror.url, mirror.names[:1]).fetch(Path(folder)):
-                RunDirectory(folder).read_config()
-        mirror.fetch(out)
+        mirror.fetch(out, check)
