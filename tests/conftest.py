@@ -1,12 +1,14 @@
 """What tests of several folders share."""
 
-import os
+import multiprocessing
+import multiprocessing.forkserver
 import random
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,22 +16,42 @@ import pytest
 import torch
 
 
-@pytest.fixture
-def in_triton() -> Callable[[str], None]:
-    """Runs a script whose kernels are Triton's: on CUDA, or in Triton's interpreter where there is none.
+@pytest.fixture(scope="session")
+def interpreter() -> Any:
+    """Processes that have PyTorch and Triton's interpreter already: forks of one that was started for them."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["torch", "triton.language", "koopsim.nn", "koopsim.implicit"])
+    with pytest.MonkeyPatch.context() as patch:  # it must be chosen before Triton is imported
+        patch.setenv("TRITON_INTERPRET", "1")
+        multiprocessing.forkserver.ensure_running()
+    return context
 
-    In a process of its own, for the interpreter must be chosen before Triton is imported.
-    """
+
+@pytest.fixture
+def in_triton(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], None]:
+    """Runs a script whose kernels are Triton's, in a process of its own: on CUDA, or else in Triton's interpreter."""
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed")
-    environment = dict(os.environ) | ({} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"})
 
-    def run(script: str) -> None:
+    def run_on_cuda(script: str) -> None:
         command = [sys.executable, "-c", script]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr[-3000:]
 
-    return run
+    def run(script: str) -> None:
+        said = tmp_path / "said"
+        said.touch()
+        kept = f"import os; os.dup2(os.open({str(said)!r}, os.O_WRONLY), 2)\n"
+        process = request.getfixturevalue("interpreter").Process(
+            target=exec, args=(kept + script, {"__name__": "__main__"})
+        )
+        process.start()
+        process.join(300)
+        if process.is_alive():
+            process.kill()
+        assert process.exitcode == 0, said.read_text()[-3000:]
+
+    return run_on_cuda if torch.cuda.is_available() else run
 
 
 BEGAN: dict[str, dict[int, Any]] = {}

@@ -3,6 +3,7 @@
 import json
 import math
 from importlib.util import find_spec
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -28,8 +29,20 @@ TINY = Sizes(
 
 @pytest.fixture(scope="module")
 def findings():
+    """All but machine code, which a compiler takes half a minute for: see the next test."""
+    deployed = bench.deployed
+    few = {name: deployed.WORKS[name] for name in ("copy/sim-single",)}
+    files = {format: ending for format, ending in deployed.FORMATS.items() if format != "aoti"}
     rows = ["train", "capture", "inference", "fuse", "deploy", "stack", "pictures", "solver", "edmd", "paper", "growth"]
-    return bench.run(rows, "cpu", sizes=TINY)
+    with patch.object(deployed, "WORKS", few), patch.object(deployed, "FORMATS", files):
+        return bench.run(rows, "cpu", sizes=TINY)
+
+
+@pytest.mark.slow
+def test_deployed_answers_are_measured_in_every_form():
+    found = bench.run(["deploy"], "cpu", sizes=TINY).comparisons
+    assert {c.ours.name for c in found} == {"copy/sim-single, deployed", "copy/sim-two, deployed"}
+    assert {c.other.name for c in found} >= {f"copy/sim-two, {form}" for form in ("pt2", "aoti")}
 
 
 def of(findings, row):

@@ -20,6 +20,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,8 @@ class Changed(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         return self.source.encode()
 
 
-def files() -> list[Path]:
-    found = [f for room in ROOMS for f in sorted((SOURCE / room).rglob("*.py"))]
+def files(rooms: Sequence[str] = ROOMS) -> list[Path]:
+    found = [f for room in rooms for f in sorted((SOURCE / room).rglob("*.py"))]
     return [f for f in found if not any(word in str(f.relative_to(SOURCE)) for word in LEFT_OUT)]
 
 
@@ -85,9 +86,9 @@ def lines_of(file: Path, line: int) -> range:
     return found
 
 
-def draw(seed: int, count: int) -> list[tuple[Path, int]]:
+def draw(seed: int, count: int, rooms: Sequence[str]) -> list[tuple[Path, int]]:
     """So many places, files by how many they have."""
-    known = [(f, i) for f in files() for i in range(len(places(ast.parse(f.read_text()))))]
+    known = [(f, i) for f in files(rooms) for i in range(len(places(ast.parse(f.read_text()))))]
     return random.Random(seed).sample(known, min(count, len(known)))
 
 
@@ -198,6 +199,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=24)
     parser.add_argument("--mutants", type=int, default=400)
     parser.add_argument("--controls", type=int, default=16, help="places where nothing is changed: no test may notice")
+    parser.add_argument("--rooms", nargs="*", default=ROOMS, help="draw from these alone")
     parser.add_argument("--minutes", type=float, default=None, help="stop after so long; what was judged counts")
     parser.add_argument("--jobs", "--workers", dest="workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--reach", nargs="*", type=Path, default=[], help="take the map of tests and lines from here")
@@ -240,7 +242,7 @@ def hunt(hunter: Hunter, given: argparse.Namespace, began: float) -> None:
     say(f"{len(hunter.items)} tests, {len(known.seconds)} known to pass; after {time.monotonic() - began:.0f} s")
     if given.map:
         known.keep(given.map)
-    drawn = draw(given.seed, given.mutants + given.controls)
+    drawn = draw(given.seed, given.mutants + given.controls, given.rooms)
     jobs = [(-1, *place) for place in drawn[given.mutants :]]
     jobs += [(n, *place) for n, place in enumerate(drawn[: given.mutants])]
     jobs, found = asked(given.only) if given.only else jobs, []
@@ -270,7 +272,7 @@ def report(found: list[dict[str, Any]], given: argparse.Namespace, known: Tests,
         from koopsim.runs import environment, write_json
 
         kept = {"seed": given.seed, "drawn": given.mutants, "judged": len(mutants), **counts, "share": share}
-        kept |= {"controls": len(found) - len(mutants), "false_alarms": alarms, "rooms": list(ROOMS)}
+        kept |= {"controls": len(found) - len(mutants), "false_alarms": alarms, "rooms": list(given.rooms)}
         kept |= {"tests": len(known.seconds), "worth": WORTH, "seconds": seconds, "workers": given.workers}
         survivors = sorted((told for told in mutants if told["fate"] != "noticed"), key=lambda told: told["where"])
         write_json(given.out, kept | {"survivors": survivors, "environment": environment()})

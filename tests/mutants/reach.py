@@ -16,12 +16,18 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = str(ROOT / "src" / "koopsim") + os.sep
 CALLS = 8  # of a function that are traced in a test, where that is slow (before Python 3.12)
 TOOL = 4  # sys.monitoring's number for us
+
+
+def ours(code: CodeType) -> bool:
+    """A file of the library; templates of reports are no Python."""
+    return code.co_filename.startswith(SOURCE) and code.co_filename.endswith(".py")
 
 
 class Lines:
@@ -36,13 +42,13 @@ class Lines:
             self.monitoring.register_callback(TOOL, self.monitoring.events.LINE, self._line)
 
     def _line(self, code: Any, line: int) -> Any:
-        if code.co_filename.startswith(SOURCE):
+        if ours(code):
             self.seen.add((code.co_filename[len(SOURCE) :], line))
         return self.monitoring.DISABLE
 
     def _trace(self, frame: Any, event: str, arg: Any) -> Any:
         code = frame.f_code
-        if not code.co_filename.startswith(SOURCE) or self.calls[code] >= CALLS:
+        if not ours(code) or self.calls[code] >= CALLS:
             return None
         self.calls[code] += 1
         return self._inside(frame, event, arg)

@@ -69,10 +69,10 @@ class Hunter:
         """The first of these tests that fails, or nothing; in a fork."""
         chosen = [self.items[name] for name in names if name in self.items]
         for item, following in zip(chosen, [*chosen[1:], None], strict=False):
-            began, self.failed = time.monotonic(), ""
+            began, self.failed = worked(), ""
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             if after:
-                after(item.nodeid, time.monotonic() - began, not self.failed)
+                after(item.nodeid, worked() - began, not self.failed)
             elif self.failed and self.failed != "skipped":
                 return self.failed
         return ""
@@ -117,6 +117,11 @@ class Hunter:
             (out / "part").rename(out / "told")
         finally:
             os._exit(0)
+
+
+def worked() -> float:
+    """Seconds of processor time, children's too: a test is as dear on a crowded machine as on an idle one."""
+    return sum(os.times()[:4])
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:
@@ -181,12 +186,13 @@ def fresh_process(file: Path, number: int, place: int, tests: list[str], limit: 
 
 
 def traced(hunter: Hunter, names: list[str], limit: float) -> list[Any]:
-    """In a fork: [(test, seconds, passed, [(file, line)])], tests longer than the limit cut off."""
+    """In a fork: [(test, seconds, passed, [(file, line)])], dear ones cut off at the limit."""
     lines, found = Lines(), []
 
     def over(number: int, frame: Any) -> None:
         raise TimeoutError("too long to be shown a mutant")
 
+    signal.signal(signal.SIGPROF, over)
     signal.signal(signal.SIGALRM, over)
     made: dict[str, set[Any]] = defaultdict(set)  # by a fixture that several tests share: each of them reaches it
     for name in names:
@@ -195,12 +201,14 @@ def traced(hunter: Hunter, names: list[str], limit: float) -> list[Any]:
         shared = [key for key, found_ in known if found_ and found_[-1].scope in ("module", "class", "package")]
         ended: list[Any] = []
         lines.begin()
-        signal.setitimer(signal.ITIMER_REAL, 60.0 if name == LEDGER else limit)
+        signal.setitimer(signal.ITIMER_PROF, 60.0 if name == LEDGER else limit)
+        signal.setitimer(signal.ITIMER_REAL, 100.0 if name == LEDGER else 8 * limit)  # for one that waits
         try:
             hunter.run([name], lambda test, s, ok, ended=ended: ended.append((s, ok)))
         except BaseException:  # the alarm rang between two tests: pytest cannot go on from there
             break
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
         seen = set(lines.end())
         for key in shared:
@@ -218,7 +226,7 @@ def mapped(hunter: Hunter, workers: int, limit: float = 4.0) -> Tests:
         by_file[name.split("::")[0]].append(name)
     pieces = [names[at : at + 25] for names in by_file.values() for at in range(0, len(names), 25)]
     found = Tests()
-    for _, told in hunter.forked(pieces, lambda names: traced(hunter, names, limit), workers, 400.0):
+    for _, told in hunter.forked(pieces, lambda names: traced(hunter, names, limit), workers, 900.0):
         if not isinstance(told, list):
             print(f"a piece of the map is lost: {told}", file=sys.stderr)
             continue

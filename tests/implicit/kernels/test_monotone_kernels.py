@@ -38,7 +38,7 @@ tensor = torch.tensor(0.4, device=device)
 for n in (1, 5, 16, 17, 31, 32, 33):
     check(n, 2, tensor, norm=30)
     check(n, 1, 1.5, crowd=0)
-for n in (60, 64, 81, 128):  # the interpreter is slow
+for n in (60, 64, 81, 128) if device == "cuda" else (60, 81):  # the interpreter is slow
     check(n, 1, tensor, crowd=0, norm=30 if n == 81 else None)
     if device == "cuda":
         check(n, 50, 1.5, norm=30)
@@ -76,8 +76,9 @@ for D, B, kind in [(130, 5, kind) for kind in KINDS] + [(8, 131, "float32"), (8,
             mine = torch.zeros(halves, len(kept) // halves, dtype=torch.bool)
             mine[:, storage.t.index[: D // halves]] = True
             kept[~mine.flatten()] = float("nan")
-    for keep in ((torch.rand(D, 1) > 0.3).float(), (torch.rand(D, B) > 0.3).view(torch.uint8)):
-        for rectify, reflect, end, earlier in itertools.product(choices, choices, choices, (None, before)):
+    keeps = (torch.rand(D, 1) > 0.3).float(), (torch.rand(D, B) > 0.3).view(torch.uint8)
+    for n, (rectify, reflect, end, earlier) in enumerate(itertools.product(choices, choices, choices, (None, before))):
+        for keep in keeps if device == "cuda" else [keeps[n.bit_count() % 2]]:  # each in half of the ways
             keep[0] = keep[D // 2] = 1  # the nan is seen
             units = Units(torch.rand(B) + 0.5, torch.rand(B) + 0.5) if earlier is not None else None
             want, norms = advance(t, c, Projection(keep, rectify), storage, reflect, end, earlier, units)

@@ -35,6 +35,7 @@ def agree(op, *inputs):
 """
 
 SMALL = """
+norm.PARTS = 6  # the interpreter is slow
 agree(waves.waves, odd(3, 7, 6), torch.float32)
 agree(bias_relu.bias_relu_of_models, odd(2, 50, 6), odd(2, 6))
 agree(cross_entropy.losses, odd(2, 40, 5), torch.randint(0, 5, (40, 2), device=device).mT, 0.1)
@@ -60,7 +61,9 @@ agree(tcn.temporal_stack, odd(1, 4, 20, 4)[:, :2], *none, odd(1, 4, 4, 3, 4), od
 WRITERS = """
 from koopsim.errors import KoopsimError
 from koopsim.implicit.kernels import inverse, splitting
-from koopsim.nn.kernels.adam import adam
+from koopsim.nn.kernels import adam as adam_kernels
+adam_kernels.PARTS, adam_kernels.BLOCK = 4, 16  # the interpreter is slow
+adam = adam_kernels.adam
 both = ("test_schema", "test_faketensor")
 
 def some(*shape):
