@@ -2,10 +2,12 @@
 
 import multiprocessing
 import multiprocessing.forkserver
+import os
 import random
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +53,13 @@ def in_triton(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
             process.kill()
         assert process.exitcode == 0, said.read_text()[-3000:]
 
+    def run_here(script: str) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # as in a process of its own
+            exec(script, {"__name__": "__main__"})
+
+    if os.environ.get("TRITON_INTERPRET") == "1":  # this process is the interpreter's: a hunt for mutants
+        return run_here
     return run_on_cuda if torch.cuda.is_available() else run
 
 

@@ -7,7 +7,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from koopsim.nn import TCN
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
-for models, batch, length, levels, channels, kernel in [(3, 2, 40, 3, 10, 8), (2, 1, 33, 2, 4, 3)]:
+SIZES = [(3, 2, 40, 3, 10, 8) if device == "cuda" else (3, 2, 20, 2, 6, 8), (2, 1, 33, 2, 4, 3)]
+for models, batch, length, levels, channels, kernel in SIZES:
     torch.manual_seed(models)
     tcns = [TCN(5, levels, channels, kernel).to(device) for _ in range(models)]
     parameters, buffers = stack_module_state(tcns)
