@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 from test_contract import matrix
+from together import beside, together
 
-from koopsim.engine.world import ALONE, World, device_of_rank, expected, joined_world
+from koopsim.engine.world import ALONE, World, _same_versions, device_of_rank, expected, joined_world
 from koopsim.errors import KoopsimError
 from koopsim.kinds import model_kind
 from koopsim.nn.synced import SyncedNorm, synchronised
@@ -46,31 +47,49 @@ def one_of_each(models: bool) -> list[str]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_processes_give_the_losses_of_one(size, tmp_path):
-    names = one_of_each(models=size == 2)
-    names += [f"shard:{name}" for name in (SHARDED if size == 2 else SHARDED[:1])]
-    out = tmp_path / "losses.json"
-    script = Path(__file__).parent / "together.py"
-    done = subprocess.run(
-        [sys.executable, str(script), str(size), str(out), *names], capture_output=True, text=True, timeout=600,
-        check=False, env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(out.read_text())
-    assert set(found) == set(names)
-    for name, (alone, together) in found.items():
-        (a, theta, moving), (b, theirs, moved) = ([torch.tensor(t) for t in part] for part in (alone, together))
-        assert a.isfinite().all()
-        torch.testing.assert_close(b[:, 0], a[:, 0], rtol=1e-5, atol=1e-6, msg=f"{name}: its first loss")
-        run = run_of(name.rpartition(":")[2], "smoke")
-        if model_kind(run.model).has_solver:  # stopped short it depends on every rounding
-            torch.testing.assert_close(b[:, 1], a[:, 1], rtol=0.1, atol=0.1, msg=f"{name}: its second loss")
-            continue
-        torch.testing.assert_close(b, a, rtol=2e-5, atol=2e-6, msg=f"{name}: its losses")
-        torch.testing.assert_close(moved, moving, rtol=2e-5, atol=2e-6, msg=f"{name}: its statistics")
-        # Adam divides by roots of squares near zero: what is tiny may differ by more
-        torch.testing.assert_close(theirs, theta, rtol=1e-2, atol=2e-4, msg=f"{name}: its parameters")
+CASES = [(2, name) for name in (*one_of_each(models=True), *(f"shard:{name}" for name in SHARDED))]
+CASES += [(4, name) for name in ("copy/sim-single", "cifar10/sim-single", "tag/sim-single", "shard:table/sim-single")]
+CASES += [
+    pytest.param(4, name, marks=pytest.mark.slow) for name in one_of_each(models=False) if (4, name) not in CASES
+]
+
+
+@pytest.mark.parametrize(("size", "name"), CASES)
+def test_processes_give_the_losses_of_one(size, name, tmp_path):
+    alone, together = beside(size, name, tmp_path)
+    (a, theta, moving), (b, theirs, moved) = ([torch.tensor(t) for t in part] for part in (alone, together))
+    assert a.isfinite().all()
+    torch.testing.assert_close(b[:, 0], a[:, 0], rtol=1e-5, atol=1e-6, msg="its first loss")
+    run = run_of(name.rpartition(":")[2], "smoke")
+    if model_kind(run.model).has_solver:  # stopped short it depends on every rounding
+        torch.testing.assert_close(b[:, 1], a[:, 1], rtol=0.1, atol=0.1, msg="its second loss")
+        return
+    torch.testing.assert_close(b, a, rtol=2e-5, atol=2e-6, msg="its losses")
+    torch.testing.assert_close(moved, moving, rtol=2e-5, atol=2e-6, msg="its statistics")
+    # Adam divides by roots of squares near zero: what is tiny may differ by more
+    torch.testing.assert_close(theirs, theta, rtol=1e-2, atol=2e-4, msg="its parameters")
+
+
+def test_ranks_tell_each_other(tmp_path):
+    """Sums, the largest, rank 0's word and everybody's, asked of three."""
+
+    def work(world: World) -> list:
+        sums, most = torch.arange(3.0) + world.rank, torch.tensor([world.rank, -world.rank])
+        world.add_up(sums)
+        world.largest(most)
+        said = [sums.tolist(), most.tolist(), world.told(f"rank {world.rank}"), world.gathered(world.rank)]
+        said += [world.agreed(7 + world.rank, False), world.agreed(7 + world.rank, world.rank == 2)]
+        said += [world.alone, world.first == (world.rank == 0)]
+        world.all_well()
+        with pytest.raises(KoopsimError, match="of rank 1"):
+            world.all_well(f"a problem of rank {world.rank}" if world.rank else "")
+        _same_versions(world)
+        everybody = world.gathered(said)
+        assert all(other == said for other in everybody)
+        return said
+
+    found = together(3, tmp_path, work)
+    assert found == [[3, 6, 9], [2, 0], "rank 0", [0, 1, 2], (7, False), (7, True), False, True]
 
 
 def test_shares_of_a_batch_are_all_of_it():

@@ -1,19 +1,18 @@
-"""N gloo processes beside one: `python together.py N OUT PRESET...` writes {preset: [losses of one, of N]}.
+"""N gloo processes beside one: this process is the first of them, the others are forks of it.
 
 shard:PRESET: the N share the model too, compute blocks of it again where it has any, clip, average, and are stopped
 after two steps: the rest is done by others that begin with what the first ones saved.
 """
 
-import json
 import os
-import sys
-import tempfile
+import signal
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from contract import CPU, small
@@ -60,35 +59,59 @@ def losses(name: str, world: World) -> tuple[list, list, list]:
     return slots.losses(0)[:, :STEPS].tolist(), state["flat"].flatten()[::97].tolist(), moving
 
 
-def rank(number: int, size: int, store: str, names: list[str], out: Path) -> None:
-    torch.set_num_threads(1)
-    warnings.simplefilter("ignore")  # solves that stop short say so
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=number, world_size=size)
-    together = {name: losses(name, World(number, size)) for name in names}
-    if number == 0:
-        out.write_text(json.dumps({name: [losses(name, ALONE), together[name]] for name in names}))
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
+@contextmanager
+def joined(number: int, size: int, store: Path) -> Iterator[World]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a fork has none of its parent's others
+    distributed = torch.distributed
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=number, world_size=size, timeout=timedelta(seconds=60)
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # solves that stop short say so
+            yield World(number, size)
+            distributed.barrier()
+    finally:
+        distributed.destroy_process_group()
+        torch.set_num_threads(threads)
 
 
-def main() -> int:
-    size, out, names = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
-    with tempfile.TemporaryDirectory() as folder:
-        pids = []
-        for number in range(size):
-            pid = os.fork()
-            if pid == 0:
-                status = 1
-                try:
-                    rank(number, size, f"{folder}/store", names, out)
-                    status = 0
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    os._exit(status)
-            pids.append(pid)
-        return max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
+def forked(number: int, size: int, store: Path, work) -> int:
+    """The process id of a rank that does its part of `work` and ends."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            with joined(number, size, store) as world:
+                work(world)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    return pid
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def together(size: int, folder: Path, work):
+    """What rank 0 says of `work(world)`, done by `size` processes."""
+    pids = [forked(number, size, folder / "store", work) for number in range(1, size)]
+    try:
+        with joined(0, size, folder / "store") as world:
+            said = work(world)
+    except BaseException:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        raise
+    finally:
+        ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    assert not any(ended), f"ranks ended with {ended}"
+    return said
+
+
+def beside(size: int, name: str, folder: Path) -> tuple:
+    """(losses of one process, of `size`)."""
+    found = together(size, folder, lambda world: losses(name, world))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return losses(name, ALONE), found
