@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := $(BIN)/koopsim
 INSTALLED := .venv/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+EVERYTHING := -e '.[tune,data,storage,export,lightning,tensorboard,mlflow,wandb,docs,notebooks,dist]' pandas 'moto[server]'
 
 .PHONY: setup demo test test-all pythons hostile mutants test-gpu lint bench readme zoo docs notebooks dist release clean
 
@@ -10,8 +12,8 @@ setup: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,tune]'
+	$(PIP) torch
+	$(PIP) -e '.[test,tune]'
 	@touch $@
 
 demo: export OMP_NUM_THREADS = 1  # the models are small: a second thread costs more than it brings
@@ -23,7 +25,7 @@ test: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2 -rs
 
 test-all: setup hostile
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[tune,data,storage,export,lightning,tensorboard,mlflow,wandb,docs,notebooks,dist]' pandas 'moto[server]'
+	$(PIP) $(EVERYTHING)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -rs --only-gpu-skips
 	$(MAKE) pythons
 
@@ -53,20 +55,20 @@ readme: setup
 
 docs:  # the site, into site/; needs neither the tests' packages nor, once built, a network
 	@test -d .venv || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	$(PIP) torch
+	$(PIP) -e '.[docs]'
 	$(BIN)/python tools/site.py
 
 notebooks: setup  # run again, and written with what they showed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[notebooks]'
+	$(PIP) -e '.[notebooks]'
 	OMP_NUM_THREADS=1 $(BIN)/python tools/notebooks.py
 
 dist: setup  # the wheel, the sdist and the zoo's wheel, into dist/
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dist]'
+	$(PIP) -e '.[dist]'
 	$(BIN)/python -m build --outdir dist . && $(BIN)/python -m build --outdir dist --wheel packages/zoo
 
 release: setup  # built, and tried as a stranger would; results/release.json
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dist]'
+	$(PIP) $(EVERYTHING)
 	$(BIN)/python tools/release.py
 
 zoo: setup

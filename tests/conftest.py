@@ -79,7 +79,7 @@ def _random_numbers_of_its_own(request: pytest.FixtureRequest) -> None:
 
 GPU = re.compile(r"CUDA|GPU")
 NOT_TO_BE_HAD = re.compile(  # no package brings these: rights, programs, data sets of hundreds of megabytes
-    r"right to mount|may read everything|Chromium|compiler|is not in /|data set is not here|SCIPY_ARRAY_API|"
+    r"no clone|right to mount|may read everything|Chromium|compiler|is not in /|data set is not here|SCIPY_ARRAY_API|"
     r"^(bash|zsh|fish|node) is"
 )
 REFUSED: list[str] = []

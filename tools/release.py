@@ -96,7 +96,8 @@ def site_of_a_clone(folder: Path) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
-    parser.add_argument("--tests", nargs="*", default=["-n", "2"], help="what to run of the sdist's tests; all of them")
+    everything = ["-n", "2", "--only-gpu-skips"]
+    parser.add_argument("--tests", nargs="*", default=everything, help="what to run of the sdist's tests; all of them")
     asked = parser.parse_args()
     found: dict = {"environment": environment()}
     with tempfile.TemporaryDirectory() as temporary:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from made_runs import made
 
+import koopsim
 import koopsim.config as config
 from koopsim.presets import PRESETS
 from koopsim.registry import MODELS, TASKS
@@ -13,7 +14,7 @@ from koopsim.report.kinds import figures, model_kind_of, subject_of, task_kind_o
 from koopsim.report.names import in_order, kind_of, looks
 from koopsim.report.page import Card, Piece, Section, page
 
-ROOM = Path(config.__file__).parent / "report"
+ROOM = Path(koopsim.__file__).parent / "report"
 CLASSES = {name for name in dir(config) if name.endswith("Config")}
 
 
