@@ -262,20 +262,36 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def report(found: list[dict[str, Any]], given: argparse.Namespace, known: Tests, seconds: float) -> None:
-    mutants = [told for told in found if told["number"] >= 0]
+def share_of(mutants: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many were judged, and what share of those that ended was noticed."""
     counts = Counter(told["fate"] for told in mutants)
     share = counts["noticed"] / max(1, counts["noticed"] + counts["survived"])
+    return {"judged": len(mutants), **counts, "share": round(share, 4)}
+
+
+def report(found: list[dict[str, Any]], given: argparse.Namespace, known: Tests, seconds: float) -> None:
+    mutants = [told for told in found if told["number"] >= 0]
     alarms = [told for told in found if told["number"] < 0 and told["fate"] != "survived"]
-    say(f"seed {given.seed}: {len(mutants)} mutants, {dict(counts)}, {share:.1%}; {len(alarms)} false alarms")
+    rooms = {room: share_of([told for told in mutants if told["where"].split("/")[2] == room]) for room in given.rooms}
+    say(f"seed {given.seed}: {share_of(mutants)}; {len(alarms)} false alarms; {json.dumps(rooms)}")
     if given.out:
         from koopsim.runs import environment, write_json
 
-        kept = {"seed": given.seed, "drawn": given.mutants, "judged": len(mutants), **counts, "share": share}
-        kept |= {"controls": len(found) - len(mutants), "false_alarms": alarms, "rooms": list(given.rooms)}
+        kept = {"seed": given.seed, "drawn": given.mutants, **share_of(mutants), "by_room": rooms}
+        kept |= {"controls": len(found) - len(mutants), "false_alarms": alarms, "earlier": earlier(given.out)}
         kept |= {"tests": len(known.seconds), "worth": WORTH, "seconds": seconds, "workers": given.workers}
         survivors = sorted((told for told in mutants if told["fate"] != "noticed"), key=lambda told: told["where"])
         write_json(given.out, kept | {"survivors": survivors, "environment": environment()})
+
+
+def earlier(file: Path) -> list[dict[str, Any]]:
+    """The counts of the runs that were recorded there before, oldest first: a good one does not hide a bad one."""
+    if not file.exists():
+        return []
+    was = json.loads(file.read_text())
+    own = {key: was.get(key) for key in ("seed", "judged", "noticed", "survived", "too long", "share")}
+    commit = was.get("environment", {}).get("commit")
+    return [*was.get("earlier", []), own | {"commit": commit}]
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ tensor = torch.tensor(0.4, device=device)
 for n in (1, 5, 16, 17, 31, 32, 33):
     check(n, 2, tensor, norm=30)
     check(n, 1, 1.5, crowd=0)
-for n in (60, 64, 81, 128) if device == "cuda" else (60, 81):  # the interpreter is slow
-    check(n, 1, tensor, crowd=0, norm=30 if n == 81 else None)
+for n in (60, 64, 81, 128) if device == "cuda" else (50,):  # four tiles; the interpreter is slow
+    check(n, 1, tensor, crowd=0, norm=30 if n in (50, 81) else None)
     if device == "cuda":
         check(n, 50, 1.5, norm=30)
         check(n, 50, tensor, crowd=0)
