@@ -1,5 +1,7 @@
 """The data researchers have: complex, wide, delayed, steered, in their own units."""
 
+import pickle
+
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -54,17 +56,24 @@ def test_the_snapshot_space_gives_the_same_as_the_whole_space():
     Z = travelling(40, 30)
     few, all_ = EDMD(Identity(), rank=3).fit(Z), EDMD(Identity(), rank=3)
     all_.partial_fit(Z)  # streams: never in the space of the snapshots
-    assert few._basis is not None
-    assert all_._basis is None
+    assert few._lifted.basis is not None
+    assert all_._lifted.basis is None
     np.testing.assert_allclose(few.koopman_matrix_, all_.koopman_matrix_, atol=1e-9)
     np.testing.assert_allclose(few.residuals_, all_.residuals_, atol=1e-9)
     few.partial_fit(Z)  # the same again
-    assert few._basis is None
+    assert few._lifted.basis is None
     assert few.n_samples_seen_ == 58
     np.testing.assert_allclose(few.koopman_matrix_, all_.koopman_matrix_, atol=1e-9)
     wide = EDMD(RandomFourier(200, 2.0), rank=8).fit(RNG.uniform(-1, 1, (30, 2)))
     assert wide.koopman_matrix_.shape == (200, 200)
     assert wide.predict([[0.1, 0.2]]).shape == (1, 2)
+
+
+def test_a_model_that_was_looked_at_can_be_pickled():
+    model = EDMD().fit(travelling(2, 30))
+    again = pickle.loads(pickle.dumps((model, model.residuals_, model.verdict())[0]))
+    np.testing.assert_array_equal(again.residuals_, model.residuals_)
+    np.testing.assert_array_equal(again.partial_fit(travelling(2, 30)).n_samples_seen_, 58)
 
 
 def test_default_dictionary_of_many_columns():

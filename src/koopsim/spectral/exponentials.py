@@ -20,14 +20,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
+
+from .variable_projection import Terms, refined, residual
 
 Array = NDArray[Any]  # float64
 MOST_SAMPLES = 2000  # of one trajectory; longer ones are thinned
 MOST_RUNS = 24  # trajectories that are fitted together
 MOST_DIRECTIONS = 6  # principal directions of the state
 MOST = 16  # eigenvalues beside the constant
-ROUGH, STEPS = 8, 30  # steps of Newton's method while the number is looked for, and then
+ROUGH = 8  # steps of Newton's method while the number is looked for
 PATIENCE = 4  # more eigenvalues that do not lower the BIC before it stops
 WINDOW = 240  # numbers in a row of the Hankel matrix
 ENERGY = 1e-9  # directions with less than this share of the variance are left out
@@ -64,39 +65,6 @@ class Exponentials:
         return np.exp(self.growth + 1j * self.angle) * np.where(self.flipped, -1.0, 1.0)
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The parameters alone: growth, angle (zero unless paired), and which are pairs and which are negative."""
-
-    growth: Array
-    angle: Array
-    paired: NDArray[np.bool_]
-    flipped: NDArray[np.bool_]
-
-    @property
-    def vector(self) -> Array:
-        return np.r_[self.growth, self.angle[self.paired]]
-
-    def moved(self, vector: Array) -> Terms:
-        k = self.growth.size
-        angle = np.zeros(k)
-        angle[self.paired] = vector[k:]
-        return replace(self, growth=vector[:k], angle=angle)
-
-    def columns(self, m: int) -> tuple[Array, list[tuple[int, int]]]:
-        """(m, 1 + ...): the constant, then one column for a real term and two for a pair; where each term's are."""
-        l = np.arange(m)
-        out, where = [np.ones(m)], []
-        for g, a, pair, flip in zip(self.growth, self.angle, self.paired, self.flipped, strict=True):
-            size = np.exp(np.clip(g * (l - (m - 1 if g > 0 else 0)), -700, 0))  # at most one, growing or not
-            where.append((len(out), 2 if pair else 1))
-            if pair:
-                out += [size * np.cos(a * l), size * np.sin(a * l)]
-            else:
-                out.append(size * (-1.0) ** l if flip else size)
-        return np.column_stack(out), where
-
-
 def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
     """The best fit, None where nothing moves or too few samples are there to tell."""
     prepared = _prepared(trajectories)
@@ -113,7 +81,7 @@ def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
         unknowns = start.vector.size + len(runs) * runs[0].shape[1] * (1 + int(np.sum(1 + start.paired)))
         if total < 3 * unknowns:
             break
-        terms, left = _refined(runs, start, ROUGH)
+        terms, left = refined(runs, start, ROUGH)
         criterion = total * np.log(max(left, 1e-26 * total) / total) + unknowns * np.log(total)
         tried += 1
         if criterion < lowest - 1e-9:
@@ -122,7 +90,7 @@ def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
             break
     if best is None:
         return None
-    found = _described(runs, _refined(runs, best[0])[0], best[2], scale, stride)
+    found = _described(runs, refined(runs, best[0])[0], best[2], scale, stride)
     return replace(found, aside=aside)
 
 
@@ -178,54 +146,6 @@ def _shift_invariant(V: Array, order: int, d: int, length: int) -> Terms | None:
     return Terms(growth, np.where(paired, np.angle(every), 0.0), paired, ~paired & (every.real < 0))
 
 
-def _residual(runs: list[Array], terms: Terms) -> tuple[Array, Array, list[Array]]:
-    """(what is left over, its derivative by the parameters (Kaufman's), amplitudes of each run)."""
-    k, pairs = terms.growth.size, np.flatnonzero(terms.paired)
-    left, slope, amplitudes = [], [], []
-    for z in runs:
-        Phi, where = terms.columns(len(z))
-        Q, R = np.linalg.qr(Phi)
-        B = np.linalg.lstsq(R, Q.T @ z, rcond=1e-12)[0]
-        left.append((z - Phi @ B).ravel())
-        amplitudes.append(B)
-        l = np.arange(len(z))[:, None]
-        J = np.zeros((z.size, k + pairs.size))
-        for j, (c, width) in enumerate(where):
-            change = l * (Phi[:, c : c + width] @ B[c : c + width])
-            J[:, j] = -(change - Q @ (Q.T @ change)).ravel()
-        for i, j in enumerate(pairs):
-            c = where[j][0]
-            change = l * (Phi[:, c : c + 1] @ B[c + 1 : c + 2] - Phi[:, c + 1 : c + 2] @ B[c : c + 1])
-            J[:, k + i] = -(change - Q @ (Q.T @ change)).ravel()
-        slope.append(J)
-    return np.concatenate(left), np.concatenate(slope), amplitudes
-
-
-def _refined(runs: list[Array], start: Terms, steps: int = STEPS) -> tuple[Terms, float]:
-    """(terms of least squares, their sum of squares)."""
-    cache: dict[bytes, tuple[Array, Array]] = {}
-    total = sum(z.size for z in runs)
-
-    def both(vector: Array) -> tuple[Array, Array]:
-        key = vector.tobytes()
-        if key not in cache:
-            cache.clear()
-            try:
-                cache[key] = _residual(runs, start.moved(vector))[:2]
-            except np.linalg.LinAlgError:  # a step too far: an infinite residual makes least_squares take a shorter one
-                cache[key] = np.full(total, np.inf), np.zeros((total, vector.size))
-        return cache[key]
-
-    if not np.isfinite(both(start.vector)[0]).all():
-        return start, np.inf
-
-    slope: Any = lambda v: both(v)[1]  # noqa: E731
-    found = least_squares(
-        lambda v: both(v)[0], start.vector, jac=slope, x_scale="jac", max_nfev=steps, xtol=1e-12, ftol=1e-10
-    )
-    return start.moved(found.x), float(2 * found.cost)
-
-
 def _described(runs: list[Array], terms: Terms, unknowns: int, scale: float, stride: int) -> Exponentials:
     variance, widened, errors, B = _uncertainty(runs, terms, unknowns)
     shares, rests, rest_errors = [], [], []
@@ -260,7 +180,7 @@ def _rest_variance(Phi: Array, where: list[tuple[int, int]], b: Array, paired: N
 
 def _uncertainty(runs: list[Array], terms: Terms, unknowns: int) -> tuple[float, float, Array, list[Array]]:
     """(variance of what is left over, the same widened for its colour, errors of the growths, amplitudes)."""
-    r, J, B = _residual(runs, terms)
+    r, J, B = residual(runs, terms)
     left = float(r @ r)
     variance = left / max(r.size - unknowns, 1)
     lagged, at = 0.0, 0
@@ -285,7 +205,7 @@ def _drift(runs: list[Array], terms: Terms) -> Array:
             return np.full(terms.growth.size, np.inf)
         unknowns = terms.vector.size + len(half) * half[0].shape[1] * (1 + int(np.sum(1 + terms.paired)))
         try:
-            r, J, _ = _residual(half, terms)
+            r, J, _ = residual(half, terms)
             step = -np.linalg.lstsq(J, r, rcond=1e-10)[0]
             found.append((step[: terms.growth.size], _uncertainty(half, terms, unknowns)[2]))
         except np.linalg.LinAlgError:
@@ -298,10 +218,10 @@ def _foretold(runs: list[Array], terms: Terms, variance: float) -> tuple[float, 
     """How well a fit to the first part of each run foretells the rest of it."""
     cut = [max(4, int(SHARE * len(z))) for z in runs]
     early = [z[:c] for z, c in zip(runs, cut, strict=True)]
-    terms, left = _refined(early, terms)
+    terms, left = refined(early, terms)
     if not np.isfinite(left):
         return np.inf, 0.0
-    amplitudes = _residual(early, terms)[2]
+    amplitudes = residual(early, terms)[2]
     wrong, seen, count = 0.0, 0.0, 0
     for z, c, B in zip(runs, cut, amplitudes, strict=True):
         late = z[c:]

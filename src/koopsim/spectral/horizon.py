@@ -30,7 +30,7 @@ def forecast_errors(model: EDMD, X: Any, steps: int, inputs: Any = None, control
     found[0] = 0.0
     last = Z.shape[0] - 1
     starts = np.unique(np.linspace(0, last, min(MOST_STARTS, Z.shape[0])).astype(int))
-    psi = model._lift(seen[starts]) @ s.down
+    psi = model._lifted.lift(seen[starts]) @ s.down
     for h in range(1, min(steps, last) + 1):
         reach = starts + h <= last
         starts, psi = starts[reach], psi[reach] @ s.core

@@ -18,7 +18,7 @@ claimed where the state is a combination of the observables that were judged.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import erf, sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from scipy.linalg import block_diag
 from .analysis import analyze
 from .constant import discount
 from .exponentials import Exponentials, fit_exponentials
+from .kept import Kept, kept_by, trusted, without_constant
 from .verdict import Case, Verdict
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ Array = NDArray[Any]
 EPS = float(np.finfo(np.float64).eps)
 CLOSED = 1e-6  # a misfit below this is that of a closed dictionary, and of data without noise
 FOLDS = 5  # stretches that are held out, one at a time
-MOST_ROWS = 20_000  # pairs that are lifted again to be held out
 SPANNED = 0.02  # the state is in the span when this share of its spread, or less, is not
 WIDE = 4.0  # standard errors on either side of a growth rate
 CONFIDENCE = erf(WIDE / sqrt(2))
@@ -51,20 +51,10 @@ SAME = 0.1  # exponentials: the halves of a run agree on the growth to this shar
 TURNS = 2.0  # that must have been seen of a rotation
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What a model keeps of its data for a verdict: lifted pairs, states, and the trajectories as they came."""
-
-    now: Array  # phi(X), at most MOST_ROWS
-    after: Array
-    states: Array
-    runs: list[Array] | None  # None for pairs, held inputs and controls
-
-
 def judge(model: EDMD, noise: float | None, trust: float | None, strict: bool) -> Verdict:
     """The verdict on a fitted model; see `EDMD.verdict`."""
-    kept = model._kept()
-    basis = np.eye(model.rank_) if trust is None else model._trusted(trust)
+    kept = kept_by(model)
+    basis = np.eye(model.rank_) if trust is None else trusted(model, trust)
     if kept is not None and kept.runs is not None and not any(np.any(z != z[0]) for z in kept.runs):
         return _at_rest(kept.runs, strict)
     verdict, misfit = of_matrix(model, noise, basis, kept)
@@ -100,7 +90,7 @@ def of_matrix(model: EDMD, noise: float | None, basis: Array, kept: Kept | None)
     if s.constant is not None:
         delta = max(verdict.noise, 1e-9) * float(np.linalg.norm(core))
         try:
-            verdict = discount(verdict, basis.T @ s.constant, delta, model._without_constant() @ basis)
+            verdict = discount(verdict, basis.T @ s.constant, delta, without_constant(model) @ basis)
         except ValueError:
             note = "The constant is not carried to itself by the observables that were kept."
             verdict = _undecided(replace(verdict, reasons=(*verdict.reasons, note)))
