@@ -14,11 +14,12 @@ from contextlib import AbstractContextManager
 import torch
 
 from koopsim.bench.deployed import deploy_rows
+from koopsim.bench.edmd_peers import edmd_rows
 from koopsim.bench.growth import draw_growth, growth_curves
 from koopsim.bench.inference import fuse_rows, inference_rows
 from koopsim.bench.machine import measured_machine
 from koopsim.bench.paper import paper_rows
-from koopsim.bench.peers import edmd_rows, solver_rows
+from koopsim.bench.peers import solver_rows
 from koopsim.bench.result import BenchFindings, Comparison, GrowthCurve, Side, merged
 from koopsim.bench.setting import Setting, Sizes, sizes_for
 from koopsim.bench.stacks import picture_rows, stack_rows

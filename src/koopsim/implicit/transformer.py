@@ -34,8 +34,7 @@ from torch import Tensor, nn
 from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ
 from koopsim.implicit.info import DEQInfo
-from koopsim.nn.lift import vmapped
-from koopsim.nn.transforms import usable
+from koopsim.nn.transforms import usable, vmapped
 
 # N(0, .01) for embedding, injection and attention biases, .01 the variance: with .01 as the standard deviation the
 # tokens are all but invisible at first, and at T = 500 training stays at the memoryless loss.

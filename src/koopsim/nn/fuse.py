@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim.nn.fourier import RandomFourierFeatures
-from koopsim.nn.lift import MLP, TCN, VGG, CausalConv, TemporalBlock, residual_of, vmapped
+from koopsim.nn.lift import MLP, TCN, VGG, CausalConv, TemporalBlock, residual_of
 from koopsim.nn.padding import images_of_depth
 from koopsim.nn.sim import SIM
-from koopsim.nn.transforms import usable
+from koopsim.nn.transforms import usable, vmapped
 
 
 def fuse(sim: SIM, channel_multiple: int = 1) -> nn.Sequential:

@@ -47,3 +47,13 @@ def differentiated(*tensors: Tensor) -> bool:
     """
     known = torch._C._functorch.is_gradtrackingtensor  # pyright: ignore[reportAttributeAccessIssue]
     return any(known(t) for t in tensors)
+
+
+def vmapped(x: Tensor) -> bool:
+    """Whether torch.func.vmap is at work on x: hand-written kernels do not know its batch axis."""
+    return torch._C._functorch.is_batchedtensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def transformed(x: Tensor) -> bool:
+    """Whether torch.func is at work on x, be it vmap or grad."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,130 @@
+"""The lift of images: a small VGG (paper, section 5.2).
+
+    mu(x) = Linear( stage( stage(x) ) ),    stage = [Conv3x3, BatchNorm, ReLU] x 2, MaxPool 2
+
+In bfloat16 on CUDA it trains by the kernels of `kernels/norm.py` and `kernels/padding.py`, whose twin is `stages`.
+"""
+
+from dataclasses import replace
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from koopsim.config import VGGConfig
+from koopsim.kinds import LiftKind, Shape, register
+from koopsim.nn.linear import Linear
+from koopsim.nn.padding import padded_kernels, patch_product, patches
+from koopsim.nn.synced import SyncedNorm
+from koopsim.nn.transforms import on_cpu, usable, vmapped
+
+
+class VGG(nn.Module):
+    """(..., C, H, W) -> (..., outputs): two stages of [Conv3x3, BatchNorm, ReLU] x 2 and a max pooling."""
+
+    def __init__(self, image: tuple[int, int, int], channels: int, outputs: int):
+        super().__init__()
+        depth, height, width = image
+        self.image, self.channels = image, channels
+        self.stages = nn.Sequential(*self._stage(depth, channels), *self._stage(channels, channels))
+        self.linear = Linear(channels * (height // 4) * (width // 4), outputs)
+
+    @staticmethod
+    def _stage(inputs: int, channels: int) -> list[nn.Module]:
+        """The pooling before the second ReLU: they commute, and a quarter is left to be rectified."""
+        first, second = (
+            [nn.Conv2d(depth, channels, 3, padding=1), nn.BatchNorm2d(channels)] for depth in (inputs, channels)
+        )
+        return [*first, nn.ReLU(inplace=True), *second, nn.MaxPool2d(2), nn.ReLU(inplace=True)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = x.shape[:-3]
+        x = x.reshape(-1, *x.shape[-3:]).to(self.linear.weight.dtype)
+        y = self.fused_map(x, torch.bfloat16) if self.fused(x) else self.linear(self.features(x))
+        return y.reshape(*batch, -1)
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the linear layer sees: (B, C, H, W) -> (B, features)."""
+        if not on_cpu(x, self.linear.weight):
+            return (self.unbiased_stages(x) if self.training and self.synced else self.stages(x)).flatten(1)
+        x = x.contiguous(memory_format=torch.channels_last)  # there convolutions take less than half the time
+        return (self.unbiased_stages(x) if self.training else self.stages(x)).flatten(1)
+
+    @property
+    def synced(self) -> bool:
+        """Whether its statistics are those of several processes (synced.py)."""
+        return isinstance(self.stages[1], SyncedNorm)
+
+    def unbiased_stages(self, x: Tensor) -> Tensor:
+        """The stages in training, without the convolutions' biases: the normalisation takes them away again.
+
+        Only the running mean sees them. Their gradient is zero, and summing it up over all pixels is not free.
+        """
+        for layer in self.stages:
+            if isinstance(layer, nn.Conv2d):
+                x, bias = F.conv2d(x, layer.weight, padding=1), cast(Tensor, layer.bias)
+            elif isinstance(layer, SyncedNorm):
+                x = layer.unbiased(x, bias)
+            elif isinstance(layer, nn.BatchNorm2d):
+                seen, own = cast(Tensor, layer.running_mean), bias.detach()
+                mean = seen - own
+                shift, momentum = layer.bias + 0 * bias, cast(float, layer.momentum)
+                x = F.batch_norm(x, mean, layer.running_var, layer.weight, shift, True, momentum, layer.eps)
+                seen.copy_(mean + own)
+                cast(Tensor, layer.num_batches_tracked).add_(1)
+            else:
+                x = layer(x)
+        return x
+
+    def fused(self, x: Tensor) -> bool:
+        """Whether the Triton kernels can take the place of the stages: training in bfloat16 on CUDA."""
+        bf16 = x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
+        even = all(size % 4 == 0 for size in self.image[1:])
+        plain = self.training and not self.synced and not vmapped(x)
+        return bf16 and even and plain and usable(x, self.linear.weight)
+
+    def fused_map(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        """The stages with padded channels and `kernels.norm`, then the linear layer: (B, C, H, W) -> (B, outputs)."""
+        from koopsim.nn.kernels.norm import norm_relu_pool
+
+        layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
+        last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
+        y, seen = patches(x, dtype), []
+        with torch.autocast(x.device.type, enabled=False):
+            *kernels, last = padded_kernels([*(conv.weight for conv, _ in layers), last], dtype)
+            for i, ((conv, norm), kernel) in enumerate(zip(layers, kernels, strict=True)):
+                # without their biases: see `kernels.norm`
+                y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1) if i else patch_product(y, kernel)
+                y, table = norm_relu_pool(y, norm.weight, norm.bias, conv.bias, norm.eps, i % 2 == 1)
+                y = y.permute(0, 3, 1, 2)
+                seen.append(table)
+            _count([norm for _, norm in layers], seen)
+            features, W = (t.permute(0, 2, 3, 1).flatten(1) for t in (y, last))  # as they lie in memory
+            return F.linear(features, W, self.linear.bias.to(dtype))
+
+
+@torch.no_grad()
+def _count(norms: list[nn.BatchNorm2d], tables: list[Tensor]) -> None:
+    """The running averages of all layers take in what the batch had: a launch or two for all of them."""
+    channels = norms[0].num_features
+    running = [cast(Tensor, t) for norm in norms for t in (norm.running_mean, norm.running_var)]
+    seen = [row[:channels] for table in tables for row in table[4:6]]
+    torch._foreach_lerp_(running, seen, cast(float, norms[0].momentum))  # pyright: ignore[reportCallIssue, reportArgumentType]
+    torch._foreach_add_([cast(Tensor, norm.num_batches_tracked) for norm in norms], 1)
+
+
+@register
+class VGGKind(LiftKind):
+    config = VGGConfig
+
+    def build(self, config: VGGConfig, dim: int) -> VGG:
+        return VGG(config.image, config.channels, dim)
+
+    def example(
+        self, config: VGGConfig, batch: int, length: int, random: torch.Generator
+    ) -> tuple[Tensor, dict[int, str]]:
+        return torch.randn(batch, *config.image, generator=random), {0: "batch"}
+
+    def for_images(self, config: VGGConfig, shape: Shape) -> VGGConfig:
+        return replace(config, image=shape)
