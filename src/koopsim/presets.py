@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from textwrap import fill
 
 from koopsim.config import Run
 from koopsim.errors import KoopsimError, did_you_mean
@@ -46,6 +47,17 @@ class Presets(Mapping[str, Preset]):
 
 
 PRESETS = Presets()
+
+
+def preset_lines() -> str:
+    """All names for a person to read, those of a task together."""
+    tasks: dict[str, list[str]] = {}
+    for name in PRESETS:
+        tasks.setdefault(name.partition("/")[0], []).append(name)
+    lines = ("  ".join(names) for names in tasks.values())
+    return "\n".join(
+        fill(line, 100, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False) for line in lines
+    )
 
 
 def preset(name: str) -> Preset:

@@ -12,9 +12,9 @@ from typing import Any
 VERBS = {
     "presets": "every model of the paper by name, with its number of parameters",
     "data": "the datasets: what there is, fetching them, where they are kept",
-    "train": "train a preset, or go on with a run that was stopped",
+    "train": "train a preset, or a model on your own data; go on with a run that was stopped",
     "eval": "evaluate a trained run on a split",
-    "predict": "what a trained run says of pictures or sequences",
+    "predict": "what a trained run says of pictures, a table or sequences",
     "tune": "search for hyper-parameters, stacked on one device or on a Ray cluster",
     "spectrum": "does it settle, oscillate or blow up? a matrix, a trajectory, a trained run",
     "forecast": "how a trajectory goes on, and how far that may be believed",

@@ -24,7 +24,7 @@ class Arguments:
     paper's code is found by KOOPSIM_PAPER_CODE, a folder that has sim/net.py.
     """
 
-    rows: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    rows: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[ROW ...]")] = ()
     """Which rows."""
     quick: bool = False
     """Small sizes: a minute or so on two cores."""

@@ -44,7 +44,7 @@ class List:
 class Get:
     """Fetch datasets that are not there yet, then read and check all of them."""
 
-    names: Annotated[tuple[str, ...], tyro.conf.Positional]
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="NAME ...")]
     """mnist, cifar10, svhn, digits, kodak: one or more."""
     root: Path | None = None
     """The data folder; KOOPSIM_DATA or the platform's cache folder by default."""

@@ -19,7 +19,7 @@ MISTAKES = ("confusion.png", "mistakes.png", "mistakes.json")
 class Arguments:
     """Evaluate a trained run: loss, accuracy, and what a classifier mistakes for what."""
 
-    what: Annotated[str, tyro.conf.Positional]
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run directory, or a model of the zoo, such as zoo:mnist/sim-two."""
     split: Literal["train", "valid", "train+valid", "test"] = "test"
     """Which part of the data."""

@@ -17,7 +17,7 @@ class Arguments:
     """Write a trained SIM as ONNX, torch.export or AOTInductor, for any batch size, and check what the file answers; or
     any model as a folder in the layout of Hugging Face's hub: weights, configuration, model card."""
 
-    what: Annotated[str, tyro.conf.Positional]
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run directory, a file of model.save, or a model of the zoo, such as zoo:mnist/sim-two."""
     format: Literal["onnx", "pt2", "aoti", "hub"] = "onnx"
     """onnx for onnxruntime and others, pt2 for torch.export.load, aoti for machine code by AOTInductor, hub for a

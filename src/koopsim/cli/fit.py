@@ -23,7 +23,7 @@ class Arguments:
     dimensions) is fitted by the same model, and beside it the network of Tancik et al.
     """
 
-    pictures: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    pictures: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PICTURE ...")]
     """Picture files (PNG, JPEG, WebP, TIFF and the like), or folders of them; or .wav and .npy files."""
     out: Path = Path("fits")
     """Where the results go: a folder for each file, by its name."""

@@ -16,7 +16,7 @@ MOST_OBSERVABLES = 2000
 class DataArguments:
     """Which file, and how it is read and fitted."""
 
-    what: Annotated[Path | None, tyro.conf.Positional]
+    what: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE_OR_RUN")]
     """A run directory, or a file: .csv, .npy, .npz, .parquet, .nc, .h5. Rows are times; a column t or time is time."""
     dt: float | None = None
     """Time between samples, where the file has no times; frequencies and rates are in its units."""

@@ -20,9 +20,9 @@ class Arguments:
     The run's folder is all that is needed.
     """
 
-    what: Annotated[str, tyro.conf.Positional]
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """A run directory, a file of model.save, or a model of the zoo, such as zoo:mnist/sim-two."""
-    pictures: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    pictures: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE ...")]
     """Picture files, or folders that hold some at any depth; or one table, or one file of sequences."""
     out: Path | None = None
     """Write to this file instead: .csv or .json."""

@@ -16,7 +16,7 @@ from koopsim.errors import KoopsimError
 class Arguments:
     """Draw a network of 'koopsim fit' at any resolution, band by band, so that memory stays small."""
 
-    model: Annotated[Path, tyro.conf.Positional]
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="NETWORK")]
     """network.safetensors, or the folder it is in."""
     out: Path = Path("rendered.png")
     """The PNG to write."""

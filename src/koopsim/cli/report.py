@@ -21,7 +21,7 @@ ON_TERMINAL = ("table1", "table2", "table3", "speed")  # the rest is for the pag
 class Arguments:
     """A page, tables and figures of finished runs and searches, each published value beside ours."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS ...")]
     """Folders that hold run directories and searches, at any depth, or result files kept from them."""
     out: Path = Path("report")
     """Where the files go; index.html is the page. A report of ours that is there is replaced."""

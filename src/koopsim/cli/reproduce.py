@@ -18,7 +18,7 @@ Target = Literal["table1", "table2", "table3", "figure1", "figure2", "figure3", 
 class Arguments:
     """Train, evaluate and report what a table or figure of the paper needs. Give the same command again to go on."""
 
-    targets: Annotated[tuple[Target, ...], tyro.conf.Positional]
+    targets: Annotated[tuple[Target, ...], tyro.conf.Positional, tyro.conf.arg(metavar="WHAT ...")]
     """Which ones, by the paper's numbers: table1 table2 table3 figure1 ... figure5, or all."""
     scale: Literal["paper", "smoke"] = "paper"
     """The paper's size, or the same code at a size that ends in minutes on two cores."""

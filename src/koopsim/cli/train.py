@@ -16,7 +16,7 @@ from koopsim.config import Run, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 from koopsim.kinds import OwnColumns
-from koopsim.presets import PRESETS, run_of
+from koopsim.presets import preset_lines, run_of
 
 UNSAID = OwnColumns()
 
@@ -24,7 +24,8 @@ USAGE = """usage: koopsim train PRESET [options]
        koopsim train [PRESET] --data FOLDER_OR_FILE [--target COLUMN] [options]
        koopsim train --resume DIR
 
-Train a model of the paper and write a run directory: configuration, metrics, checkpoint, result.
+Train a model, a preset of the paper or one on your own data, and write a run directory: configuration, metrics, checkpoint,
+result.
 
 presets:
 {presets}
@@ -93,7 +94,7 @@ def main(argv: list[str]) -> int:
     if "--resume" in argv:
         return _train(parse(TrainOptions, argv, "train"), None, "", argv)
     if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
+        print(USAGE.format(presets=preset_lines()))
         return 0
     if argv[0].startswith("-") and _given(argv, "--data"):
         argv = ["", *argv]  # the data says which preset

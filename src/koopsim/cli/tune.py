@@ -14,7 +14,7 @@ from koopsim.config import Run
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 from koopsim.kinds import OwnColumns
-from koopsim.presets import PRESETS, run_of
+from koopsim.presets import preset_lines, run_of
 
 USAGE = """usage: koopsim tune PRESET [options]
        koopsim tune --resume DIR
@@ -106,7 +106,7 @@ def main(argv: list[str]) -> int:
     if "--resume" in argv:
         return _tune(parse(TuneOptions, argv, "tune"), None)
     if not argv or argv[0] in ("-h", "--help"):
-        print(USAGE.format(presets="\n".join(f"  {name}" for name in PRESETS)))
+        print(USAGE.format(presets=preset_lines()))
         return 0
     if argv[0].startswith("-") and _given(argv, "--data"):
         argv = ["", *argv]  # the data says which preset
