@@ -24,8 +24,8 @@ USAGE = """usage: koopsim train PRESET [options]
        koopsim train [PRESET] --data FOLDER_OR_FILE [--target COLUMN] [options]
        koopsim train --resume DIR
 
-Train a model, a preset of the paper or one on your own data, and write a run directory: configuration, metrics, checkpoint,
-result.
+Train a preset of the paper, or a model on your own data, and write a run directory: configuration, metrics,
+checkpoint, result.
 
 presets:
 {presets}

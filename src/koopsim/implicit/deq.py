@@ -1,6 +1,6 @@
 """Deep equilibrium: a layer whose output is the fixed point of a cell.
 
-    z* = f(z*, x)                                                              paper, eq. (2)
+    z_{l+1} = f(z_l, x)  ->  z* = f(z*, x)                                     paper, eq. (1) and (2)
 
     deq = DEQ(cell)                               deq = DEQ(cell, "broyden", tol=1e-5, gradient="jacobian-free")
     z, info = deq(x)                              deq = DEQ(cell, partial(anderson, memory=9), tol=Tolerance(1e-4, "absolute"))

@@ -1,5 +1,6 @@
 """Stable invariant models, composed from the four maps beside this file.
 
+equilibrium   z* ~ phi^-1( lim A^l phi(z_0, x) )            paper, eq. (5) and (6)
 single-tier   z = nu( U V mu(x) )                           paper, eq. (11)
 two-tier      z = nu( U' V' psi(mu(x)) )                    paper, eq. (11), second line
 RFF only      z = nu( U V psi(x) )                          paper, eq. (12)

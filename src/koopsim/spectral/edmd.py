@@ -1,6 +1,6 @@
 """Extended dynamic mode decomposition: a Koopman matrix from trajectories.
 
-    phi(z_{l+1}) = A phi(z_l) + B u_l,   A, B = argmin sum ||phi(z_{l+1}) - A phi(z_l) - B u_l||^2   paper, section 2.2
+    phi(z_{l+1}) = A phi(z_l) + B u_l,   A, B = argmin sum ||phi(z_{l+1}) - A phi(z_l) - B u_l||^2   paper, eq. (3)
     (K g)(z, x) = g(f(z, x), x)          with inputs x held fixed                                   paper, eq. (4)
 
 Eigenfunctions g_i(z) = phi(z) . v_i grow by lambda_i a step, the state is z = sum_i g_i(z) modes_i, and each

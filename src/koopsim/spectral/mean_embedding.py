@@ -2,7 +2,7 @@
 
     m = E[psi(z)],     || m - m' ||  ->  MMD(mu, mu')  as the features grow       Gretton et al. 2012
 
-It is what U' V' psi(mu(x)) of the two-tier model stands for (paper, eq. 9), and what a long run's average of psi
+It is what U' V' psi(mu(x)) of the two-tier model stands for (paper, eq. (10)), and what a long run's average of psi
 converges to from almost every start (Birkhoff). The maximum mean discrepancy (MMD) of two measures is the distance of
 their embeddings: 0 only for equal ones, at most sqrt(2). || m ||^2 = E k(z, z') is 1 for a single point and less the
 more a measure spreads.

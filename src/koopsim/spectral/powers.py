@@ -2,8 +2,8 @@
 
     A^l = sum over clusters  V f_l(B) W          paper, appendix A, block by block
 
-    on the circle, semisimple    f_l = exp(2 pi i l t)             t = angle in turns
-    on the circle, defective     f_l = sum_j C(l, j) mu^(l-j) N^j  N = B - mu I, N^s = 0
+    on the circle, semisimple    f_l = exp(2 pi i l t)             t = angle in turns      eq. (15)
+    on the circle, defective     f_l = sum_j C(l, j) mu^(l-j) N^j  N = B - mu I, N^s = 0   eq. (13), pairs: eq. (14)
     elsewhere                    f_l = B^l by scaled squaring: the logarithm of the size is carried apart
 
 A rotation is known to as many digits as its angle: after l steps the phase is off by l times the error of
