@@ -16,6 +16,7 @@ from verbs import write
 from koopsim.bench.setting import CUDA, Setting, in_precision, model_of
 from koopsim.bench.timing import measure
 from koopsim.bench.training import copy_stepping
+from koopsim.engine.capture import captured
 from koopsim.implicit import transformer
 from koopsim.implicit.kernels import attention as kernels
 
@@ -59,22 +60,11 @@ def apart(batch: int, length: int, turns: int) -> dict:
     ways = {"kernels": lambda q, k, v: kernels.attention(q, k, v, 0.2, transformer.BLOCK)[0], "torch": plain}
 
     def maker(way):
-        def make():
-            def once():
-                return torch.autograd.grad(way(q, k, v), (q, k, v), dy)
+        def twenty():
+            for _ in range(20):
+                torch.autograd.grad(way(q, k, v), (q, k, v), dy)
 
-            side = torch.cuda.Stream()
-            with torch.cuda.stream(side):
-                for _ in range(3):
-                    once()
-            torch.cuda.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                for _ in range(20):
-                    once()
-            return graph.replay
-
-        return make
+        return lambda: captured(twenty, dict, torch.device("cuda")).replay
 
     found = measure({n: maker(w) for n, w in ways.items()}, torch.device("cuda"), turns, dict.fromkeys(ways, 20))
     row = {name: {"seconds": t.seconds, "spread": t.spread, "turns": t.turns} for name, t in found.items()}

@@ -1,6 +1,6 @@
 """Microseconds of the TCN's kernels and of copy memory's whole step, variant by variant, in captured graphs on CUDA.
 
-python benchmarks/kernel_variants.py [--out FILE] [--batches 1 20]
+    python benchmarks/kernel_variants.py [--kinds cluster] [--steps] [--profiles] [--out FILE]
 """
 
 import argparse
@@ -11,33 +11,36 @@ import torch
 
 from koopsim.bench.setting import CUDA, Setting, in_precision, model_of
 from koopsim.bench.training import copy_stepping, image_stepping
+from koopsim.engine.capture import captured
 from koopsim.nn import TCN
 from koopsim.nn.kernels import tcn, tcn_cluster
 from koopsim.nn.lift import residual_of
 from koopsim.runs import environment, write_json
 
 
-def replayed(work, repeats: int = 100) -> float:
-    """Microseconds of one call, the median of five rounds of replays of a graph."""
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            work()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for _ in range(10):
-            work()
+def timed(work, calls: int, rounds: int) -> float:
+    """Milliseconds of a call by the device's clock, the median of the rounds of so many calls."""
     times = []
-    for _ in range(5):
+    for _ in range(rounds):
+        torch.cuda.synchronize()
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
-        for _ in range(repeats // 10):
-            graph.replay()
+        for _ in range(calls):
+            work()
         end.record()
         torch.cuda.synchronize()
-        times.append(1e3 * begin.elapsed_time(end) / repeats)
-    return sorted(times)[2]
+        times.append(begin.elapsed_time(end) / calls)
+    return sorted(times)[rounds // 2]
+
+
+def replayed(work, repeats: int = 100) -> float:
+    """Microseconds of one call, the median of five rounds of replays of a graph."""
+
+    def ten() -> None:
+        for _ in range(10):
+            work()
+
+    return 1e3 * timed(captured(ten, dict, torch.device("cuda")).replay, repeats // 10, rounds=5) / 10
 
 
 def kernels(batch: int, models: int) -> dict[str, float]:
@@ -85,17 +88,7 @@ def stepping(name: str, batch: int, precision: str = "float32"):
 def step(name: str, batch: int, precision: str = "float32") -> float:
     """Milliseconds of a captured training step, the median of seven rounds."""
     work, steps = stepping(name, batch, precision)
-    times = []
-    for _ in range(7):
-        torch.cuda.synchronize()
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(5):
-            work()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) / (5 * steps))
-    return sorted(times)[3]
+    return timed(work, 5, rounds=7) / steps
 
 
 def profile(name: str, batch: int, precision: str) -> dict:

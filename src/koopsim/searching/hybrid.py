@@ -24,13 +24,12 @@ from koopsim.files import folders
 from koopsim.files.tensors import read_tensors
 from koopsim.searching.asha import ASHA
 from koopsim.searching.cluster import exceptions, ray, start_ray
-from koopsim.searching.directory import RAY_FOLDER, Cluster, Search, SearchDirectory
+from koopsim.searching.directory import RAY_FOLDER
 from koopsim.searching.ray_worker import payload_of
 from koopsim.searching.reports import ReportedSearch
 from koopsim.searching.stack_worker import Epoch, StackWorker
 from koopsim.searching.stacking import stack_key
 from koopsim.searching.trial import Trial, length
-from koopsim.training import Listener, unheard
 
 RETRIES = 10  # of a stack whose worker or machine died
 LOOK = 2.0  # seconds between looks at what the cluster has
@@ -58,17 +57,10 @@ class Worker:
 class HybridSearch(ReportedSearch):
     """The driver: who trains what, and what becomes of it."""
 
-    def __init__(
-        self,
-        search: Search,
-        directory: SearchDirectory,
-        cluster: Cluster = Cluster(),  # noqa: B008  (frozen)
-        listen: Listener = unheard,
-    ):
-        space = search.space
+    def begin(self) -> None:
+        space = self.search.space
         self.asha = ASHA(space.max_t, space.grace, space.reduction, space.mode)
-        super().__init__(search, directory, cluster, listen)
-        self.folder = folders.make_inside(directory.path, RAY_FOLDER)
+        self.folder = folders.make_inside(self.directory.path, RAY_FOLDER)
         self.calls: dict[Any, Worker] = {}  # awaited answer -> whose
         self.stacks, self.made = deque[Stack](), 0  # those nobody trains; how many there have been
         self._judge_again()

@@ -41,6 +41,10 @@ class ReportedSearch:
         self.began = time.time()
         self._read_reports()
         self.over = [t.index for t in self.trials if t.over]  # Ray may have been killed before it took note of some
+        self.begin()
+
+    def begin(self) -> None:
+        """What else a kind of search needs, once it is known where it stands."""
 
     @property
     def elapsed(self) -> float:
