@@ -39,7 +39,7 @@ def frame(step: int, whole: list[tuple[np.ndarray, str]]) -> Image.Image:
         axis.scatter(*seen.T, s=9, color="#1f77b4", alpha=np.linspace(0.25, 1, len(seen)))
         axis.plot(*seen[-1], "o", color="#c1440e", ms=6)
         axis.set(xlim=(-2.2, 2.2), ylim=(-2.2, 2.2), xticks=[], yticks=[], aspect="equal")
-        axis.set_title(word if step > STEPS // 4 else " ", fontsize=11)
+        axis.set_title(word, fontsize=11)
     figure.tight_layout(pad=0.4)
     drawn = io.BytesIO()
     figure.savefig(drawn, format="png")
