@@ -253,6 +253,38 @@ def test_gauss_jordan_agrees_with_lapack(m, seed):
     torch.testing.assert_close(solve_spd(A, b), torch.linalg.solve(A, b), rtol=1e-8, atol=1e-8)
 
 
+def test_a_singular_system_takes_no_other_with_it():
+    A, b = torch.eye(3).repeat(2, 1, 1).numpy(), torch.ones(2, 3).numpy()
+    A[0] = 0
+    x = solve_spd(A, b)
+    assert not torch.from_numpy(x[0]).isfinite().all()
+    assert (x[1] == 1).all()
+
+
+@each_solver
+def test_a_cell_may_record_inside(solver):
+    """An energy's gradient step, say, which switches recording on whoever calls it."""
+
+    def f(z):
+        with torch.enable_grad():
+            at = z.detach().requires_grad_()
+            return at - torch.autograd.grad((at - 1).square().sum() / 4, at, create_graph=True)[0]
+
+    z, info = solver(f, torch.zeros(2, 3), max_steps=60, tol=1e-5)
+    assert info.converged.all()
+    assert not z.requires_grad
+    torch.testing.assert_close(z, torch.ones(2, 3), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", [anderson, broyden], ids=["anderson", "broyden"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_on_a_cpu(solver, dtype):
+    z, info = solver(lambda z: z / 2 + 1, torch.zeros(3, 4, dtype=dtype), max_steps=30, tol=0.02)
+    assert z.dtype == dtype
+    assert info.converged.all()
+    torch.testing.assert_close(z.float(), torch.full((3, 4), 2.0), rtol=0.05, atol=0)
+
+
 def test_broyden_ends_on_a_linear_problem():
     """Within 2n steps (Gay, 1979), a little more where damping stepped in: the updates are right."""
     for n in (1, 2, 3, 5):

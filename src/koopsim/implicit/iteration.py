@@ -38,6 +38,7 @@ Norm = Callable[[Tensor, Tensor], Tensor]  # (g, f(z)), (B, D) each -> (B,)
 
 EPS = 1e-8  # a state this small counts as zero in the relative residual
 KINDS = ("relative", "absolute")
+NUMPYS = (torch.float32, torch.float64)  # it has no bfloat16, and solves nothing in float16
 
 
 class Narrowing(Protocol):
@@ -97,7 +98,7 @@ def numbers(tensor: Tensor) -> Any:
     """
     if tensor.device.type != "cpu":
         return tensor
-    return tensor.numpy() if tensor.dtype != torch.bfloat16 else tensor.float().numpy()  # which NumPy does not have
+    return (tensor if tensor.dtype in NUMPYS else tensor.float()).numpy()
 
 
 def tolerance(tol: float | Tolerance) -> Tolerance:
@@ -131,6 +132,7 @@ def evaluated(f: Map, z: Tensor) -> Tensor:
             "The cell changed its argument z in place; expected a new tensor, since the solver compares f(z) with z. "
             "Replace operations such as z.add_(...) or z += ... by z = z + ..."
         )
+    fz = fz.detach() if fz.requires_grad and not torch.is_grad_enabled() else fz  # a cell may record inside
     return fz if fz.dtype == z.dtype else fz.to(z.dtype)
 
 

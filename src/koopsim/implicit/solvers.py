@@ -38,25 +38,23 @@ from koopsim.registry import SOLVERS
 Solver = Callable[..., tuple[Tensor, Info]]  # (f, z0, max_steps=, tol=) -> (z, how it went)
 
 
-def _dots(history: Tensor, v: Tensor) -> Tensor:
+def _dots(history: Any, v: Any) -> Any:
     """(B, m, D), (B, D) -> (B, m)"""
-    if _on_host(v):
-        return torch.from_numpy(np.matmul(history.numpy(), v.numpy()[:, :, None])[:, :, 0])
-    return (history * v.unsqueeze(1)).sum(-1)
+    if isinstance(v, Tensor):
+        return (history * v.unsqueeze(1)).sum(-1)
+    return np.matmul(history, v[:, :, None])[:, :, 0]
 
 
-def _combine(weights: Tensor, history: Tensor) -> Tensor:
+def _state(point: Any, z: Tensor) -> Tensor:
+    """A point as a tensor like z, in memory of torch's own: where that is measured, it is counted."""
+    return z.new_tensor(point) if isinstance(point, np.ndarray) else point
+
+
+def _combine(weights: Any, history: Any) -> Any:
     """(B, m), (B, m, D) -> (B, D)"""
-    if _on_host(history):
-        out = history.new_empty(history.shape[0], history.shape[2])  # in torch's memory, which is measured
-        np.matmul(weights.numpy()[:, None], history.numpy(), out=out.numpy()[:, None])
-        return out
-    return (weights.unsqueeze(-1) * history).sum(1)
-
-
-def _on_host(v: Tensor) -> bool:
-    """Where NumPy's product of many small matrices takes a third of the time of torch's; autocast does not round it."""
-    return v.device.type == "cpu" and v.dtype in (torch.float32, torch.float64)
+    if isinstance(history, Tensor):
+        return (weights.unsqueeze(-1) * history).sum(1)
+    return np.matmul(weights[:, None], history)[:, 0]
 
 
 @SOLVERS.register
@@ -78,14 +76,17 @@ def relaxed(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, dampi
     return picard(f, z0, max_steps=max_steps, tol=tol, damping=damping)
 
 
-def solve_spd(A: Tensor, b: Tensor) -> Tensor:
+def solve_spd(A: Any, b: Any) -> Any:
     """x with A x = b for a batch of small symmetric positive definite A: (B, m, m), (B, m) -> (B, m).
 
     On a GPU Gauss-Jordan without pivoting, which such matrices do not need: `torch.linalg.solve` asks the host whether
     the factorisation failed; this never does, and takes bfloat16. One that did gives nan or infinity either way.
     """
-    if _on_host(A):
-        return torch.linalg.solve_ex(A, b.unsqueeze(-1), check_errors=False).result.squeeze(-1)
+    if not isinstance(A, Tensor):
+        try:
+            return np.linalg.solve(A, b[:, :, None])[:, :, 0]
+        except np.linalg.LinAlgError:  # one of them: torch solves the others all the same
+            return torch.linalg.solve_ex(*map(torch.from_numpy, (A, b)), check_errors=False).result.numpy()
     m = b.shape[1]
     system = torch.cat([A, b.unsqueeze(-1)], dim=-1)
     unit = torch.eye(m, dtype=A.dtype, device=A.device).unsqueeze(-1)
@@ -124,8 +125,9 @@ def anderson(
     if ridge is None:
         ridge = 100 * torch.finfo(z0.dtype).eps
     B, m = z0.shape[0], min(memory, max_steps)
-    G = z0.new_empty(B, m, math.prod(z0.shape[1:]))  # residuals g_i, each scaled to norm 1
-    Z = torch.empty_like(G)  # what to average: z_i + mixing g_i
+    D = math.prod(z0.shape[1:])
+    G = numbers(z0.new_empty(B, m, D))  # residuals g_i, each scaled to norm 1
+    Z = numbers(z0.new_empty(B, m, D))  # what to average: z_i + mixing g_i
     scale = numbers(z0.new_zeros(B, m))  # 1 / || g_i ||
     gram = numbers(z0.new_zeros(B, m, m))
     newest = numbers(torch.eye(m, dtype=z0.dtype, device=z0.device))
@@ -141,21 +143,20 @@ def anderson(
         if k < delay:
             return fz
         slot, n = (k - delay) % m, min(k - delay + 1, m)
-        inverse = 1 / numbers(norm.clamp_min(tiny))
-        torch.mul(g, torch.as_tensor(inverse, dtype=g.dtype), out=G[:, slot])
-        Z[:, slot] = fz if mixing == 1 else torch.add(z, g, alpha=mixing)
+        inverse = 1 / size.clip(tiny)
+        xp.multiply(numbers(g), inverse, out=G[:, slot])
+        Z[:, slot] = numbers(fz if mixing == 1 else torch.add(z, g, alpha=mixing))
         scale[:, slot : slot + 1] = inverse
-        row = numbers(_dots(G[:, :n], G[:, slot]))
+        row = _dots(G[:, :n], G[:, slot])
         gram[:, slot, :n] = row
         gram[:, :n, slot] = row
         if n == 1:
-            return Z[:, 0].clone()  # the slot will be written again
+            return _state(Z[:, 0], z)  # the slot will be written again: on a GPU the ledger copies it
         # With a_i = c_i / || g_i || the Gram matrix is that of unit vectors; a is then scaled to sum 1.
-        system, right = (torch.as_tensor(part) for part in (gram[:, :n, :n] + damp[:n, :n], scale[:, :n]))
-        a = numbers(solve_spd(system, right)) * scale[:, :n]
+        a = solve_spd(gram[:, :n, :n] + damp[:n, :n], scale[:, :n]) * scale[:, :n]
         total = a.sum(1, keepdims=True)  # not positive: singular by rounding, take a plain step
         weights = xp.where((stalled < memory) & (total > 0), a / total, newest[slot, :n])
-        return _combine(torch.as_tensor(weights, dtype=z.dtype), Z[:, :n])
+        return _state(_combine(weights, Z[:, :n]), z)
 
     return iterate(f, z0, propose, max_steps, tolerance(tol))
 
@@ -177,26 +178,28 @@ def broyden(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, memor
     if memory < 1:
         raise KoopsimError(f"memory={memory}: expected at least 1 correction")
     B, m = z0.shape[0], min(memory, max_steps)
-    U = z0.new_empty(B, m, math.prod(z0.shape[1:]))  # a slot is read only once it is written
-    V = torch.empty_like(U)
+    D = math.prod(z0.shape[1:])
+    U, V = (numbers(z0.new_empty(B, m, D)) for _ in range(2))  # a slot is read only once it is written
     tiny = torch.finfo(z0.dtype).tiny
-    previous: list[Tensor] = []  # the point before this one: freezing may have replaced the step we proposed
+    xp: Any = torch if isinstance(U, Tensor) else np
+    previous: list[Any] = []  # the point before this one: freezing may have replaced the step we proposed
 
     def propose(k: int, z: Tensor, fz: Tensor, g: Tensor, norm: Tensor) -> Tensor:
+        here, w = numbers(z), numbers(g)
         if not previous:
-            previous.append(z)
+            previous.append(here)
             return fz
-        s = z - previous[0]
-        previous[0] = z
+        s = here - previous[0]
+        previous[0] = here
         n = (k - 1) % m  # corrections in use
-        w = g - _combine(_dots(V[:, :n], g), U[:, :n]) if n else g
-        v = _combine(_dots(U[:, :n], s), V[:, :n]) - s if n else -s
-        ss, sw = (numbers((s * other).sum(1, keepdim=True)) for other in (s, w))
+        if n:
+            w = w - _combine(_dots(V[:, :n], w), U[:, :n])
+        V[:, n] = _combine(_dots(U[:, :n], s), V[:, :n]) - s if n else -s
+        ss, sw = _dots(s[:, None], s), _dots(s[:, None], w)
         longer, share = _lengths(ss, sw, tiny)
-        step = w * torch.as_tensor(longer, dtype=z.dtype)
-        torch.mul(step, torch.as_tensor(share, dtype=z.dtype), out=U[:, n])
-        V[:, n] = v
-        return z + step
+        step = w * longer
+        xp.multiply(step, share, out=U[:, n])
+        return _state(here + step, z)
 
     return iterate(f, z0, propose, max_steps, tolerance(tol))
 
