@@ -1,7 +1,5 @@
 """`python -m koopsim` is `koopsim`."""
 
-import sys
+from koopsim.cli.leaving import run
 
-from koopsim.cli import main
-
-sys.exit(main())
+run()

@@ -24,6 +24,7 @@ from koopsim.engine.update import update
 from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError
 from koopsim.files.tensors import require_match
+from koopsim.nn.trials import no_trials
 from koopsim.schedule import adam_table
 from koopsim.tasks.base import Samples
 
@@ -159,7 +160,8 @@ class Part:
         """The captured step for the present batch size and variant, captured on first use."""
         key = (self.size, self.gradients.variant)
         if key not in self._graphs:
-            self._graphs[key] = captured(self.step, self.state, self.device)
+            with no_trials(self.size != self.feed.size_at(0)):  # the epoch's last batch is one of many
+                self._graphs[key] = captured(self.step, self.state, self.device)
         return self._graphs[key]
 
     def put(self, row: int, model: nn.Module, schedule: Tensor, seed: int) -> None:

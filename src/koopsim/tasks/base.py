@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from koopsim.config import Recipe, Run
 from koopsim.implicit.base import SolverModel
 from koopsim.models import build
+from koopsim.nn.trials import no_trials
 from koopsim.tasks.rows import Rows, Stream
 from koopsim.tasks.streaming import Streaming
 
@@ -198,7 +199,8 @@ class Task(ABC):
             model = [model] * len(self.names)
         models: list[nn.Module] = list(model)
         which = range(len(self.names))
-        return self.gathered(self.judged(ModelAnswers(models, self.exact), split, which), which)
+        with no_trials():
+            return self.gathered(self.judged(ModelAnswers(models, self.exact), split, which), which)
 
     def judged(self, answers: Answers, split: str, which: Sequence[int]) -> list[Figures]:
         """`judge`, with the share of unconverged solves where there were any to be made."""

@@ -1,0 +1,35 @@
+"""How the command ends: where a GPU was used, without taking PyTorch and the driver apart piece by piece.
+
+That takes a second, and nothing comes of it: the system takes back what a process had. What Python promises to do
+before its end is done: threads are waited for, what registered itself is called, what was printed is there.
+"""
+
+import atexit
+import os
+import sys
+import threading
+
+from koopsim.cli import main
+
+
+def run() -> None:
+    """The command: a verb, and the end of the process."""
+    leave(main())
+
+
+def leave(status: int) -> None:
+    """End with `status`."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        sys.exit(status)
+    at_once(status)
+
+
+def at_once(status: int) -> None:
+    """End now; the rest of the interpreter's own end is left out."""
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(status)
