@@ -19,10 +19,9 @@ CHILD = """
 import json, sys, time
 began, marks = time.perf_counter(), []
 mark = lambda name: marks.append((name, time.perf_counter() - began))
-import torch
-mark("import torch")
-import koopsim.cli, koopsim.training as training, koopsim.tasks as tasks
-mark("import koopsim")
+import koopsim.cli.train as verb
+from koopsim.cli import leaving
+mark("import the verb")
 def after(owner, name, label):
     whole = getattr(owner, name)
     def timed(*words, **more):
@@ -31,17 +30,25 @@ def after(owner, name, label):
         mark(label)
         return found
     setattr(owner, name, timed)
-after(training, "build_task", "task")
-after(training, "fingerprint_of", "fingerprint")
-after(training.Training, "_open", "set-up")
-after(training, "drive", "drive")
-after(training.Training, "result", "result")
-code = koopsim.cli.main(sys.argv[2:])
+def asked(*words, whole=verb._train):
+    mark("options")
+    import koopsim.engine.drive, koopsim.training as training
+    mark("import training")
+    after(koopsim.engine.drive, "pick_device", "device")
+    after(training, "build_task", "task")
+    after(training, "fingerprint_of", "fingerprint")
+    after(training.Training, "_open", "set-up")
+    after(training, "drive", "drive")
+    after(training.Training, "result", "result")
+    return whole(*words)
+after(verb, "run_of", "import torch, presets")
+verb._train = asked
+code = leaving.main(sys.argv[2:])
 mark("end of main")
 names = ("torch._dynamo", "sympy", "sklearn", "pandas", "scipy.stats", "matplotlib")
 heavy = sorted(n for n in names if n in sys.modules)
 open(sys.argv[1], "w").write(json.dumps({"marks": marks, "imported": heavy}))
-sys.exit(code)
+leaving.leave(code)
 """
 
 
