@@ -1,8 +1,8 @@
 """Whether cuDNN tries out its kernels for convolutions of a new shape.
 
-A step that is taken a thousand times is worth it. A single pass over a split, or the last and smaller batch of an epoch,
-is not: to load and time a dozen kernels of each convolution takes a second or two, a pass with cuDNN's own first guess
-a few milliseconds.
+A step that is taken a thousand times is worth it. A single pass over a split, or the last and smaller batch of an
+epoch, is not: to load and time a dozen kernels of each convolution takes a second or two, a pass with cuDNN's own first
+guess a few milliseconds.
 """
 
 from collections.abc import Iterator
