@@ -1,5 +1,5 @@
 """`python -m koopsim` is `koopsim`."""
 
-from koopsim.cli.leaving import run
+from koopsim.cli.leaving import command
 
-run()
+command()

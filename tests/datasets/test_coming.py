@@ -22,7 +22,7 @@ def test_it_is_read_ahead_and_once(cifar, monkeypatch):
     kind, folder = cifar
     wanted, reads, whole = kind.load(), [], coming.read_official
     monkeypatch.setattr(coming, "read_official", lambda *words: (reads.append(words), whole(*words))[1])
-    coming.begin("cifar10")
+    coming.read_ahead("cifar10")
     assert set(coming._COMING) == {("cifar10", folder)}
     found = kind.load()
     np.testing.assert_array_equal(found.train[0], wanted.train[0])
@@ -34,12 +34,12 @@ def test_it_is_read_ahead_and_once(cifar, monkeypatch):
 def test_what_is_broken_is_said_when_it_is_asked_for(cifar):
     kind, folder = cifar
     (folder / "test_batch.bin").write_bytes(b"short")
-    coming.begin("cifar10")
+    coming.read_ahead("cifar10")
     with pytest.raises(KoopsimError, match=r"test_batch\.bin"):
         kind.load()
 
 
 @pytest.mark.parametrize("name", ["copy", "", "digits", "mnist"])
 def test_no_set_or_no_files_begin_nothing(cifar, name):
-    coming.begin(name)
+    coming.read_ahead(name)
     assert not coming._COMING

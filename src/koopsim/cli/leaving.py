@@ -12,7 +12,7 @@ import threading
 from koopsim.cli import main
 
 
-def run() -> None:
+def command() -> None:
     """The command: a verb, and the end of the process."""
     leave(main())
 

@@ -13,7 +13,7 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.config import Run, to_dict
-from koopsim.datasets.coming import begin
+from koopsim.datasets.coming import read_ahead
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 from koopsim.kinds import OwnColumns
@@ -103,7 +103,7 @@ def main(argv: list[str]) -> int:
         raise KoopsimError("Name the preset first: koopsim train PRESET [options]. 'koopsim presets' lists them.")
     asked, name, rest = argv, argv[0], argv[1:]
     if _given(rest, "--data") is None and _given(rest, "--scale") != "smoke" and not {"-h", "--help"} & {*rest}:
-        begin(name.split("/")[0])  # a name that means no data set begins nothing
+        read_ahead(name.split("/")[0])  # a name that means no data set begins nothing
     # These three decide the defaults of all other options, so they are read before them.
     scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"
     if _given(rest, "--recipe") == "best":

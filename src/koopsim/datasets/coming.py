@@ -1,6 +1,6 @@
 """A published data set that is read while Python still imports PyTorch.
 
-    begin("cifar10")  ->  a thread reads and checks  ->  read("cifar10", folder) waits for it, once
+    read_ahead("cifar10")  ->  a thread reads and checks  ->  when_read(source, folder) waits for it, once
 
 Importing PyTorch takes longer than reading, and reading lets go of the interpreter's lock. An error is raised where the
 set is asked for, as if it had been read there.
@@ -17,7 +17,7 @@ from koopsim.datasets.reading import locate, read_official
 _COMING: dict[tuple[str, Path], Future[Images]] = {}
 
 
-def begin(name: str) -> None:
+def read_ahead(name: str) -> None:
     """Read the published set of this name ahead, where its files are in the data folder."""
     source = {known.name: known for known in (CIFAR10, MNIST, SVHN)}.get(name)
     if source is None:
@@ -29,7 +29,7 @@ def begin(name: str) -> None:
         pool.shutdown(wait=False)
 
 
-def read(source: Official, folder: Path) -> Images:
+def when_read(source: Official, folder: Path) -> Images:
     """What was begun, or else read now; a second time it is read again."""
     coming = _COMING.pop((source.name, folder), None)
     return read_official(source, folder) if coming is None else coming.result()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from koopsim.datasets.cache import DownloadListener, data_folder, silence
-from koopsim.datasets.coming import read
+from koopsim.datasets.coming import when_read
 from koopsim.datasets.download import Patience
 from koopsim.datasets.fetching import Fetched, fetch
 from koopsim.datasets.images import Images
@@ -21,7 +21,7 @@ class OfficialKind(DatasetKind):
         self.counts = {split: source.count(split) for split in ("train", "test")}
 
     def load(self, root: Path | None = None) -> Images:
-        return read(self.source, data_folder(root) / self.name)
+        return when_read(self.source, data_folder(root) / self.name)
 
     def fetch(self, root: Path | None, listen: DownloadListener = silence, patience: Patience | None = None) -> Fetched:
         return fetch(self.source, data_folder(root) / self.name, listen, patience)
