@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
+
+# Triton before 3.7 makes numbers of arrays of one in a way that NumPy 2.5 refuses: its interpreter alone, no kernel.
+OF_ONE = """
+import triton.runtime.interpreter as own
+def patched(tensor, scope, before=own._patch_lang_tensor):
+    before(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: self.handle.data.item())
+    scope.set_attr(tensor, "__bool__", lambda self: self.handle.data.size != 1 or bool(self.handle.data.item()))
+own._patch_lang_tensor = patched
+"""
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +46,7 @@ def in_triton(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
     """Runs a script whose kernels are Triton's, in a process of its own: on CUDA, or else in Triton's interpreter."""
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed")
+    old = tuple(map(int, version("triton").split(".")[:2])) < (3, 7)
 
     def run_on_cuda(script: str) -> None:
         command = [sys.executable, "-c", script]
@@ -43,7 +56,7 @@ def in_triton(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
     def run(script: str) -> None:
         said = tmp_path / "said"
         said.touch()
-        kept = f"import os; os.dup2(os.open({str(said)!r}, os.O_WRONLY), 2)\n"
+        kept = f"import os; os.dup2(os.open({str(said)!r}, os.O_WRONLY), 2)\n" + OF_ONE * old
         process = request.getfixturevalue("interpreter").Process(
             target=exec, args=(kept + script, {"__name__": "__main__"})
         )
@@ -56,7 +69,7 @@ def in_triton(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
     def run_here(script: str) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # as in a process of its own
-            exec(script, {"__name__": "__main__"})
+            exec(OF_ONE * old + script, {"__name__": "__main__"})
 
     if os.environ.get("TRITON_INTERPRET") == "1":  # this process is the interpreter's: a hunt for mutants
         return run_here
