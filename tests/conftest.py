@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 import torch
 
-
 # Triton before 3.7 makes numbers of arrays of one in a way that NumPy 2.5 refuses: its interpreter alone, no kernel.
 OF_ONE = """
 import triton.runtime.interpreter as own
