@@ -1,5 +1,5 @@
 """`python -m koopsim` is `koopsim`."""
 
-from koopsim.cli.leaving import command
+from koopsim.cli.leaving import run_and_leave
 
-command()
+run_and_leave()

@@ -19,7 +19,7 @@ class torch:
         is_initialized = staticmethod(lambda: {cuda})
 sys.modules["torch"] = torch
 print("said", end="")
-leaving.command()
+leaving.run_and_leave()
 """
 
 

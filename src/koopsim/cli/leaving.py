@@ -12,7 +12,7 @@ import threading
 from koopsim.cli import main
 
 
-def command() -> None:
+def run_and_leave() -> None:
     """The command: a verb, and the end of the process."""
     leave(main())
 
