@@ -102,8 +102,7 @@ def main(argv: list[str]) -> int:
     if argv[0].startswith("-"):
         raise KoopsimError("Name the preset first: koopsim train PRESET [options]. 'koopsim presets' lists them.")
     asked, name, rest = argv, argv[0], argv[1:]
-    if _given(rest, "--data") is None and _given(rest, "--scale") != "smoke" and not {"-h", "--help"} & {*rest}:
-        read_ahead(name.split("/")[0])  # a name that means no data set begins nothing
+    _read_ahead(name, rest)
     # These three decide the defaults of all other options, so they are read before them.
     scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"
     if _given(rest, "--recipe") == "best":
@@ -122,6 +121,12 @@ def main(argv: list[str]) -> int:
     if data is None and arguments.columns.said():
         raise KoopsimError(f"--{arguments.columns.said()[0]} is for data of your own: give --data FILE too.")
     return _train(arguments.options, arguments.run, name, asked)
+
+
+def _read_ahead(name: str, rest: list[str]) -> None:
+    """Begin with the preset's data set, if these words are to train on one: a name of none begins nothing."""
+    if _given(rest, "--data") is None and _given(rest, "--scale") != "smoke" and not {"-h", "--help"} & {*rest}:
+        read_ahead(name.split("/")[0])
 
 
 def _given(argv: list[str], option: str) -> str | None:
