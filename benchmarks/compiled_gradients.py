@@ -5,7 +5,8 @@
 For each seed: the error of eager and of compiled gradients, relative to the largest entry of float64's. A fault is
 wrong for every input; a ReLU or a pooling within rounding of its kink is wrong for some, and for eager as well. `twins`
 leaves koopsim's own kernels out of the compiled model, `layout` the compiler's choice of channels last, `padding` its
-padding of rows.
+padding of rows. `looped` sums in a loop where the compiler would take a whole row at once, behind a mask; `unfused` has
+a kernel for every operation; `decomposed` stops before the compiler's own code, after its rewriting of operations.
 """
 
 import argparse
@@ -34,12 +35,23 @@ def errors(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> dict[
     return {n: float((got[n] - w).abs().max()) / sizes[n] for n, w in want.items() if sizes[n] > 1e-12}
 
 
+WAYS: dict[str, dict] = {
+    "compiled": {},
+    "twins": {},
+    "layout": {"options": {"layout_optimization": False}},
+    "padding": {"options": {"comprehensive_padding": False}},
+    "looped": {"options": {"triton.persistent_reductions": False}},
+    "unfused": {"options": {"max_fusion_size": 1}},
+    "decomposed": {"backend": "aot_eager_decomp_partition"},
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="mnist/sim-single")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--seeds", type=int, default=6)
-    parser.add_argument("--ways", nargs="+", default=["compiled", "padding", "twins", "layout"])
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = False
@@ -57,9 +69,8 @@ def main() -> None:
     for way in ["eager", *arguments.ways]:
         torch._dynamo.reset()
         SIM.fused = (lambda self, phi: False) if way == "twins" else fused
-        options = {"layout": {"layout_optimization": False}, "padding": {"comprehensive_padding": False}}.get(way)
         twin = copy.deepcopy(model)
-        run = twin if way == "eager" else torch.compile(twin, options=options)
+        run = twin if way == "eager" else torch.compile(twin, **WAYS[way])
         for seed, x in enumerate(inputs):
             found = errors({n.removeprefix("_orig_mod."): g for n, g in gradients(run, x).items()}, want[seed])
             worst = max(found, key=lambda n: found[n])

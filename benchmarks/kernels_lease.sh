@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# What a lease of a GPU is to measure of the kernels, step by step: each bounded, none stops the next, and after each one
+# $OUT/kernels.tar holds all there is so far.
+#
+#     bash benchmarks/kernels_lease.sh                       all steps, about nine minutes
+#     bash benchmarks/kernels_lease.sh candidates phases     these steps
+#     bash benchmarks/kernels_lease.sh --dry                 here, without a GPU: does every step's script start?
+#     bash benchmarks/kernels_lease.sh --list                names, seconds, commands
+#
+# From the repository's root, with KOOPSIM_COMMIT and OUT set; KOOPSIM_DATA with CIFAR-10, PICTURES a folder of sixteen
+# pictures, KOOPSIM_PAPER_CODE the paper's src: steps whose data is not there are left out, and it is said.
+set -u
+OUT=${OUT:-/tmp/kernels-out} KEEP=${KEEP:-/tmp/kernels-keep} PYTHON=${PYTHON:-python3} PICTURES=${PICTURES:-}
+KOOPSIM_DATA=${KOOPSIM_DATA:-$HOME/.cache/koopsim}
+export PYTHONPATH="$PWD/src${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 KOOPSIM_DATA
+mkdir -p "$OUT" "$KEEP"
+ASKED=() WAY=run
+for word in "$@"; do case $word in --dry) WAY=dry ;; --list) WAY=list ;; *) ASKED+=("$word") ;; esac; done
+
+# step NAME SECONDS NEEDS COMMAND: NEEDS is a path that has to be there, or -
+step() {
+    local name=$1 seconds=$2 needs=$3 begun=$SECONDS status=0
+    shift 3
+    if [ ${#ASKED[@]} -gt 0 ] && [[ " ${ASKED[*]} " != *" $name "* ]]; then return; fi
+    if [ $WAY = list ]; then echo "$name ($seconds s): $*"; return; fi
+    if [ "$needs" != - ] && [ ! -e "$needs" ] && [ $WAY = run ]; then echo "$name: left out, there is no $needs"; return; fi
+    if [ $WAY = dry ]; then
+        local start=("$1" "$2")
+        if [ "$2" = -m ]; then start=("$1" -m "$3" "$4"); elif [ "$2" = benchmarks/speed.py ]; then start+=("$3"); fi
+        if [ "$2" = benchmarks/phases.py ]; then start=("$1" "$2"); fi
+        timeout 120 "${start[@]}" --help > "$KEEP/$name.help" 2>&1 || status=$?
+        echo "$name: --help of ${start[*]:1} ended with $status"
+        return
+    fi
+    timeout "$seconds" "$@" > "$KEEP/$name.log" 2>&1 || status=$?
+    echo "$name: $status after $((SECONDS - begun)) s"
+    tar cf "$OUT/kernels.part" -C "$KEEP" . && mv "$OUT/kernels.part" "$OUT/kernels.tar"
+}
+
+CIFAR=$KOOPSIM_DATA/cifar10
+SHORT=(cifar10/sim-single --recipe best --recipe.schedule cosine --recipe.warm-up 150 --recipe.cutout 0 --recipe.average 0)
+SHORT+=(--recipe.label-smoothing 0 --recipe.batch-size 512 --recipe.epochs 12 --recipe.learning-rate 8e-3 --recipe.shift 2)
+
+# Quiet: nothing else on the machine
+step candidates 60 - "$PYTHON" benchmarks/candidates.py --out "$KEEP/candidates.json"
+step phases 60 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --out-file "$KEEP/phases.json"
+step accuracy 60 "$CIFAR" "$PYTHON" benchmarks/time_to_accuracy.py --chosen results/h200/time-to-accuracy.json --out "$KEEP/time-to-accuracy-process.json"
+step epochs 40 "$CIFAR" "$PYTHON" benchmarks/speed.py epoch cifar10/sim-single --batches 512 128 --epochs 3 --out "$KEEP/epochs.json"
+step variants 40 - "$PYTHON" benchmarks/kernel_variants.py --kinds cluster --steps --profiles --out "$KEEP/variants.json"
+step answers 25 - "$PYTHON" benchmarks/answers.py --out "$KEEP/answers.json"
+step attention 40 - "$PYTHON" benchmarks/attention_turns.py --out "$KEEP/attention.json"
+step pictures 45 "${PICTURES:-/no/pictures}" "$PYTHON" benchmarks/speed.py pictures "${PICTURES:-none}" --out "$KEEP/pictures.json"
+step compiled 60 - "$PYTHON" benchmarks/compiled_gradients.py --seeds 2 --ways compiled looped unfused decomposed --out "$KEEP/compiled.json"
+step deploy 60 - "$PYTHON" -m koopsim bench deploy --precision float32 --out "$KEEP/deploy"
+# The machine's processors: what is timed above is over
+step builds 40 - "$PYTHON" benchmarks/parallel_builds.py --out "$KEEP/parallel-builds.json"
+step tests 240 - "$PYTHON" tools/cuda_tests.py --processes 15 --seconds 232 --out "$KEEP/cuda-tests.json"
+step memcheck 65 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 60 --sanitize memcheck -k "kernels and not stack and not compile" --out "$KEEP/memcheck.json"
+step racecheck 45 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 40 --sanitize racecheck -k "tcn_cluster or tail_kernels or answer" --out "$KEEP/racecheck.json"
