@@ -77,7 +77,7 @@ def samples(arguments: argparse.Namespace) -> dict:
     from koopsim.datasets import load_images
 
     count, rows = len(load_images(arguments.dataset).train[0]), []
-    for seed, share, model in itertools.product(range(arguments.seeds), SHARES, MODELS):
+    for seed, share, model in itertools.product(range(arguments.seeds), arguments.shares, MODELS):
         name = f"{arguments.dataset}/{model}"
         run = run_of(name)
         words = ["--task.train", count // share, "--recipe.epochs", run.recipe.epochs * share, "--seed", seed]
@@ -182,6 +182,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--shares", type=int, nargs="+", default=SHARES, help="16: a sixteenth of the pictures")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.manual_seed(0)

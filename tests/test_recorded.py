@@ -1,5 +1,6 @@
 """What results/ holds can be had again from the weights beside it."""
 
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ RUNS = Path(__file__).parent.parent / "results" / "h200"
 def test_a_recorded_run_gives_its_figure_again(name, tmp_path, capsys):
     import json
 
-    recorded = RunDirectory(RUNS / name).read_result()["test"]
-    run = shutil.copytree(RUNS / name, tmp_path / name)  # a run notes each look at its test split
+    kept = next(folder for folder in (RUNS / name, RUNS / f"{name}-seed0") if folder.exists())
+    recorded = RunDirectory(kept).read_result()["test"]
+    run = shutil.copytree(kept, tmp_path / name)  # a run notes each look at its test split
     assert main(["eval", str(run), "--device", "cpu", "--json"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["loss"] == pytest.approx(recorded["loss"], rel=1e-3)
@@ -30,7 +32,9 @@ def test_a_recorded_run_gives_its_figure_again(name, tmp_path, capsys):
 def test_a_recorded_run_says_what_made_it(path):
     result = RunDirectory(path.parent).read_result()
     name, run = RunDirectory(path.parent).read_config()
-    assert replace(run, seed=0) == run_of(name)  # so that `koopsim train NAME --seed N` repeats it
+    row = re.sub(r"-seed\d+$", "", path.parent.name)
+    named = row == re.sub("[/:]", "-", name)  # others are variants, and say so in their folder's name
+    assert (replace(run, seed=0) == run_of(name)) == named  # so that `koopsim train NAME --seed N` repeats it
     assert result["name"] == name
     assert result["environment"]["commit"]
     assert result["environment"]["gpu"] == "NVIDIA H200"

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from koopsim import datasets
 from koopsim.config import Run
 from koopsim.datasets.inputs import ImageInputs
+from koopsim.presets import run_of
 from koopsim.runs import RunDirectory, write_json
 from koopsim.zoo import FOLDER, cards
 
@@ -35,6 +37,9 @@ def main() -> None:
     for file in sorted((ROOT / "results" / "h200").glob("*/checkpoint.safetensors")):
         directory = RunDirectory(file.parent)
         name, run = directory.read_config()
+        if replace(run, seed=0) != run_of(name):
+            print(f"{file.parent.name} is left out: it is not {name} as `koopsim train` makes it")
+            continue
         result = directory.read_result()
         kept = f"{name.replace('/', '-').replace(':', '-')}.safetensors"
         if file.stat().st_size > LARGEST:

@@ -27,6 +27,22 @@ def test_a_row_a_set_and_model_the_paper_beside_it():
     assert "| natural16 | SIM (RFF only) | 25.00" in table.markdown()
 
 
+def test_other_starts_and_searches_have_rows_of_their_own():
+    even = result("image/sim-rff", "text16", 28.0)
+    even["run"]["model"]["start"] = "even"
+    steps = result("image/sim-rff", "text16", 26.0, settings={})
+    steps["run"]["task"]["steps_an_epoch"] = 1
+    table = image_table([result("image/sim-rff", "text16", 27.0), even, steps])
+    assert table is not None
+    shown = {row[1]: row[2:4] for row in table.rows}
+    assert shown == {
+        "SIM (RFF only)": ["27.00 ± 1.50", "27.69 ± 1.63"],
+        "SIM (RFF only), even start": ["28.00 ± 1.50", "-"],
+        "SIM (RFF only), searched by steps": ["26.00 ± 1.50", "27.69 ± 1.63"],
+    }
+    assert "100 steps" in table.note
+
+
 def test_small_pictures_are_not_compared_with_the_paper():
     table = image_table([made("image/sim-rff", scale="smoke")])
     assert table is not None

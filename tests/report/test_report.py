@@ -50,6 +50,29 @@ def test_only_the_papers_recipe_and_size_stand_beside_the_paper():
     assert copy_memory_table([made(horizon=500), made("copy/deq", scale="smoke")]).rows[0][4] == "-"  # pyright: ignore
 
 
+def test_rows_of_our_own_are_rows_of_their_own():
+    """Another map, or the same one trained for longer, is never averaged with the paper's row."""
+    own = [made("cifar10/sim-single", accuracy=0.8), made("cifar10/mondeq-multi", accuracy=0.7)]
+    own[0]["run"]["model"]["projector"] = True
+    own[1]["run"]["recipe"]["epochs"] = 40
+    table = classification_table([*own, made("cifar10/sim-single"), made("cifar10/mondeq-multi")])
+    assert table is not None
+    shown = {row[1]: (row[3], row[4]) for row in table.rows}
+    assert shown == {
+        "SIM (single)": ("75.00", "79.4 ± 0.2"), "SIM (single), V U = I": ("80.00", "-"),
+        "monDEQ (multi)": ("75.00", "72.0 ± 0.3"), "monDEQ (multi), 40 epochs": ("70.00", "72.0 ± 0.3"),
+    }  # fmt: skip
+
+
+def test_table_1_says_how_many_solves_did_not_converge():
+    deq = made("copy/deq", unconverged=0.02)
+    for line, share in zip(deq["metrics"], (0.3, 0.0, 0.0), strict=True):
+        line["unconverged"] = share
+    table = copy_memory_table([deq, made("copy/sim-single")])
+    assert table is not None
+    assert {row[0]: row[-1] for row in table.rows} == {"DEQ": "10.0% / 2.0%", "SIM (single)": "-"}
+
+
 def test_the_pace_in_table_2_is_the_fastest_seeds():
     runs = [made("cifar10/mondeq-single", seed=s, seconds=t) for s, t in enumerate((90.0, 24.0, 60.0))]  # 12 epochs
     table = classification_table(runs)

@@ -1,29 +1,40 @@
 """Image classification: Table 2, each published accuracy beside ours, and the learning curves.   paper, section 5.2"""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from koopsim.config import ClassificationConfig, resolve_precision
 from koopsim.files.writing import figure_text, write_figure
+from koopsim.presets import PRESETS, run_of
 from koopsim.report.collect import Result, seconds_an_epoch
 from koopsim.report.kinds import is_of
-from koopsim.report.names import data_rank, kind_of, look_of, rank_of
+from koopsim.report.names import data_rank, kind_of, look_of, rank_of, variant_of
 from koopsim.report.tables import Table, difference, spread
 from koopsim.tasks.classification import data_title
 from koopsim.tasks.table2 import PUBLISHED
 
-Row = tuple[str, str]  # data set and model
+Row = tuple[str, str, str, int]  # data set, model, what of it is our own, epochs
 
 
 def _rows(results: Sequence[Result]) -> dict[Row, list[Result]]:
-    """The runs of each data set and model, in the order of the paper's table."""
+    """The runs of each data set, model and length, in the order of the paper's table."""
     groups: dict[Row, list[Result]] = {}
     for result in results:
         if is_of(result, ClassificationConfig) and "test" in result:
-            row = (result["run"]["task"]["dataset"], kind_of(result["name"]))
+            run = result["run"]
+            row = (run["task"]["dataset"], kind_of(result["name"]), variant_of(result), run["recipe"]["epochs"])
             groups.setdefault(row, []).append(result)
-    return {row: groups[row] for row in sorted(groups, key=lambda row: (data_rank(row[0]), rank_of(row[1])))}
+    return {row: groups[row] for row in sorted(groups, key=lambda row: (data_rank(row[0]), rank_of(row[1]), row[2:]))}
+
+
+def _title(row: Row, rows: Collection[Row]) -> str:
+    """The model, and its length where the same was trained for the preset's, too."""
+    data, model, own, epochs = row
+    several = sum(other[:3] == row[:3] for other in rows) > 1
+    preset = f"{data}/{model}"
+    usual = preset.partition(":")[0] in PRESETS and run_of(preset).recipe.epochs == epochs
+    return f"{look_of(model).title}{own}{f', {epochs} epochs' if several and not usual else ''}"
 
 
 def classification_table(results: Sequence[Result]) -> Table | None:
@@ -32,9 +43,7 @@ def classification_table(results: Sequence[Result]) -> Table | None:
     if not groups:
         return None
     head = ["data", "model", "params", "accuracy %", "paper", "diff", "in", "epochs", "s/epoch", "steps", "stuck"]
-    rows = [
-        [data_title(data), look_of(model).title, *_row(group, data, model)] for (data, model), group in groups.items()
-    ]
+    rows = [[data_title(row[0]), _title(row, groups), *_row(group, row)] for row, group in groups.items()]
     note = (
         "Mean and standard deviation over n seeds, trained on train+valid after the choice on valid. "
         "Diff: ours less the paper's, which is in float32. In: the precision of products in training. "
@@ -45,19 +54,19 @@ def classification_table(results: Sequence[Result]) -> Table | None:
     return Table("Image classification (Table 2)", head, rows, note, words=2)
 
 
-def _row(group: list[Result], data: str, model: str) -> list[str]:
+def _row(group: list[Result], row: Row) -> list[str]:
     whole = all(r["run"]["task"].get("train") is None for r in group)
     steps = [line["solver_steps"] for r in group for line in r["metrics"] if "solver_steps" in line]
     unconverged = [r["test"]["unconverged"] for r in group if "unconverged" in r["test"]]
     accuracies = [100 * r["test"]["accuracy"] for r in group]
-    published = PUBLISHED.get(f"{data}/{model}", "-") if whole else "-"
+    published = PUBLISHED.get(f"{row[0]}/{row[1]}", "-") if whole and not row[2] else "-"
     return [
         f"{group[0]['parameters']:,}",
         spread(accuracies, ".2f"),
         published,
         difference(accuracies, published, ".2f"),
         "/".join(sorted({precision_of(r) for r in group})),
-        "/".join(sorted({str(r["run"]["recipe"]["epochs"]) for r in group})),
+        str(row[3]),
         f"{seconds_an_epoch(group):.2f}",
         f"{statistics.mean(steps):.1f}" if steps else "-",
         f"{statistics.mean(unconverged):.1%}" if unconverged else "-",
@@ -78,19 +87,19 @@ def learning_curves(results: Sequence[Result], folder: Path) -> list[Path]:
     from matplotlib import pyplot as plt
 
     groups = {row: group for row, group in _rows(results).items() if any(r["metrics"] for r in group)}
-    sets = list(dict.fromkeys(data for data, _ in groups))
+    sets = list(dict.fromkeys(row[0] for row in groups))
     if not sets:
         return []
     figure, axes = plt.subplots(len(sets), 2, figsize=(10, 3.2 * len(sets)), squeeze=False, layout="constrained")
-    for (data, model), group in groups.items():
-        row = axes[sets.index(data)]
+    for row, group in groups.items():
+        panels = axes[sets.index(row[0])]
         for i, run in enumerate(group):
             lines = run["metrics"]
-            style = {"color": look_of(model).colour, "linewidth": 1.3, "alpha": 0.9 if i == 0 else 0.4}
-            label = look_of(model).title if i == 0 else None
+            style = {"color": look_of(row[1]).colour, "linewidth": 1.3, "alpha": 0.9 if i == 0 else 0.4}
+            label = _title(row, groups) if i == 0 else None
             losses = [line["train_loss"] for line in lines]
-            row[0].plot([line["seconds"] for line in lines], losses, label=label, **style)
-            row[1].plot([line["epoch"] for line in lines], losses, **style)
+            panels[0].plot([line["seconds"] for line in lines], losses, label=label, **style)
+            panels[1].plot([line["epoch"] for line in lines], losses, **style)
     for data, row in zip(sets, axes, strict=True):
         row[0].set_ylabel(f"{figure_text(data_title(data))}\ntraining loss")
         for axis, text in zip(row, ("run-time in seconds", "epochs"), strict=True):

@@ -41,6 +41,15 @@ def title_of(name: str) -> str:
     return look_of(name).title
 
 
+def variant_of(result: Result) -> str:
+    """What the paper's model has not, in words that follow its title: rows of our own."""
+    model = result["run"]["model"]
+    words = ["V U = I"] if model.get("projector") else []
+    words += ["even start"] if model.get("start") == "even" else []
+    words += [f"z0 {model['z0']}"] if model.get("z0", "zero") != "zero" else []
+    return "".join(f", {word}" for word in words)
+
+
 def rank_of(name: str) -> tuple[int, int]:
     """Its place among a table's rows."""
     order, look = looks().get(kind_of(name), (LAST, Look(name)))

@@ -1,0 +1,234 @@
+"""What a lease has to do (again.py), by the budgets of results/BUDGETS.md: jobs in order of worth, a list a table.
+
+table1   the paper's searches of both SIMs, confirmed, three seeds; trials of the DEQ, three seeds; T = 1,000, 2,000
+table2   SIM (two) on SVHN over the paper's whole space, 200 trials, confirmed; V U = I; monDEQs' other seeds and their
+         published recipe; last, if there is time, the other SIMs' searches
+table3   which start; the paper's search per picture, judged after 100 *steps* as its public code does; Tancik's
+beside   the paper's code in turns with ours; sound and shape; accuracy against data; what needs no deadline
+
+The DEQ's trials are `koopsim train --train-on train` stopped after max_t = 6 epochs of their 20, as ASHA would, and the
+best loss on valid sequences is trained again with three seeds: the trials of a search side by side cannot change how
+many solver steps their captured step has. Names are the folders that tools/record.py --names keeps.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from koopsim.files.json import read_json
+
+MAX_T = 6  # epochs of a trial, the paper's
+SOLVER = ("--model.forward.method", "broyden", "--model.backward.method", "broyden",
+          "--model.forward.max-steps", 80, "--model.backward.max-steps", 80)  # fmt: skip
+DEQ_TRIALS = ((5, 1e-3), (2, 1e-3), (5, 2e-3), (10, 2e-3))  # batch, learning rate
+SIMS = ("sim-single", "sim-two")
+RATES, WIDTHS = ("2e-3", "4e-3"), ("0.009", "0.012", "0.016")  # of Table 3's choice
+Words = Sequence[object]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where jobs leave their folders, where their data lies, and whether this is a rehearsal: every path, tiny."""
+
+    folder: Path
+    rehearse: bool = False
+
+    def at(self, variable: str, otherwise: str) -> str:
+        return os.environ.get(variable, otherwise)
+
+    def read(self, name: str) -> dict[str, Any]:
+        return read_json(self.folder / name / "result.json")
+
+    def few(self, *words: object) -> tuple[object, ...]:
+        """These words in a rehearsal alone."""
+        return words if self.rehearse else ()
+
+
+@dataclass
+class Job:
+    """A verb, or a script with `script`; its name is its folder. `seconds` it takes beside others, `box` at most; it
+    begins `after` these have ended, is stopped after `stop` epochs, and has the device to itself if `alone`."""
+
+    name: str
+    words: Callable[[], Words]
+    seconds: float
+    after: tuple[str, ...] = ()
+    stop: int | None = None
+    alone: bool = False
+    script: bool = False
+    box: float = 0.0
+    status: str = "waiting"
+    began: float = 0.0
+    took: float = 0.0
+    process: subprocess.Popen | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.box = self.box or max(3 * self.seconds, 60)
+
+
+def fixed(*words: object) -> Callable[[], Words]:
+    return lambda: words
+
+
+# ------------------------------------------------------------ Table 1
+
+
+def table1(place: Place) -> list[Job]:
+    few = place.few("--task.train", 20, "--task.valid", 10, "--task.test", 10)
+    here, longer, longest = (10, 20, 30) if place.rehearse else (500, 1000, 2000)
+    again = ("--confirm", 2, "--confirm-seeds", 2) if place.rehearse else ("--confirm", 4, "--confirm-seeds", 3)
+    small = place.few("--trials", 6, "--max-t", 2, "--grace", 1, "--task.horizon", here, "--recipe.epochs", 3)
+    jobs = [
+        Job(f"search-copy-{kind}", fixed("tune", f"copy/{kind}", *again, "--retrain", 0, *few, *small), 150, box=330)
+        for kind in SIMS
+    ]
+    short = (*few, *place.few("--recipe.epochs", 3))
+    tried = DEQ_TRIALS[: 2 if place.rehearse else None]
+    trials = []
+    for number, (batch, rate) in enumerate(tried):
+        words = ("train", "copy/deq", *short, *place.few("--task.horizon", here), "--train-on", "train", *SOLVER,
+                 *recipe_words(batch_size=batch, learning_rate=rate), "--seed", 100 + number)  # fmt: skip
+        trials.append(Job(f"trial-copy-deq-{number}", fixed(*words), 100, stop=2 if place.rehearse else MAX_T))
+    names = tuple(trial.name for trial in trials)
+
+    def deq(horizon: int, seed: int, seconds: float) -> Job:
+        def words() -> Words:
+            batch, rate = tried[best_trial(place, names)]
+            return ("train", "copy/deq", *short, *SOLVER, *recipe_words(batch_size=batch, learning_rate=rate),
+                    "--task.horizon", horizon, "--seed", seed)  # fmt: skip
+
+        return Job(f"copy{'' if horizon == here else horizon}-deq-seed{seed}", words, seconds, names)
+
+    def sim(horizon: int, kind: str, seed: int, seconds: float) -> Job:
+        def words() -> Words:
+            return (*best_of(place, f"copy/{kind}"), *few, "--task.horizon", horizon, "--seed", seed)
+
+        name = f"copy{'' if horizon == here else horizon}-{kind}-seed{seed}"
+        return Job(name, words, seconds, (f"search-copy-{kind}",))
+
+    jobs += [*trials, *(deq(here, seed, 200) for seed in range(3))]
+    jobs += [sim(here, kind, seed, 30) for kind in SIMS for seed in range(3)]
+    jobs += [sim(longer, kind, seed, 50) for kind in SIMS for seed in range(3)]
+    return [*jobs, *(sim(longest, kind, 0, 90) for kind in SIMS), deq(longer, 0, 400)]
+
+
+def recipe_words(**values: object) -> list[object]:
+    return [word for name, value in values.items() for word in (f"--recipe.{name.replace('_', '-')}", value)]
+
+
+def best_trial(place: Place, names: Sequence[str]) -> int:
+    """The trial with the least loss on valid sequences after the last epoch that all have, the unlearnt left out."""
+    lines = {number: place.folder / name / "metrics.jsonl" for number, name in enumerate(names)}
+    found = {n: file.read_text().splitlines() for n, file in lines.items() if file.exists()}
+    epochs = max(map(len, found.values()))
+    losses = {n: float(json.loads(own[-1])["valid_loss"]) for n, own in found.items() if own and len(own) == epochs}
+    return min(losses, key=lambda n: losses[n])
+
+
+def best_of(place: Place, preset: str) -> list[object]:
+    """`koopsim train PRESET` with what its search chose."""
+    run = place.read(f"search-{preset.replace('/', '-')}")["best"]["run"]
+    keys = ("batch_size", "epochs", "learning_rate", "schedule", "step_size")
+    words = ["train", preset, *recipe_words(**{k: run["recipe"][k] for k in keys if run["recipe"].get(k) is not None})]
+    fourier = run["model"]["fourier"]
+    return [*words, *(["--model.fourier.bandwidth", fourier["bandwidth"]] if fourier else [])]
+
+
+# ------------------------------------------------------------ Table 2
+
+
+def table2(place: Place) -> list[Job]:
+    few = place.few("--task.train", 200, "--task.test", 64)
+    short = (*few, *place.few("--recipe.epochs", 2))
+
+    def row(name: str, preset: str, seed: int, seconds: float, *more: object) -> Job:
+        return Job(f"{name}-seed{seed}", fixed("train", preset, "--seed", seed, *more, *short), seconds)
+
+    def searched(preset: str, seconds: float) -> list[Job]:
+        name = preset.replace("/", "-")
+        again = place.few("--trials", 3, "--max-t", 2, "--grace", 1, "--search", "epochs=2")
+        sure = ("--confirm", 2, "--confirm-seeds", 2) if place.rehearse else ("--confirm", 4, "--confirm-seeds", 3)
+        search = Job(f"search-{name}", fixed("tune", preset, *sure, "--retrain", 0, *few, *again), seconds, box=480)
+
+        def words(seed: int) -> Callable[[], Words]:
+            return lambda: (*best_of(place, preset), "--seed", seed, *few)
+
+        return [search, *(Job(f"{name}-seed{s}", words(s), 45, (search.name,)) for s in range(3))]
+
+    jobs = searched("svhn/sim-two", 380)
+    jobs += [
+        row(f"cifar10-{kind}-projector", f"cifar10/{kind}", s, 45, "--model.projector")
+        for kind in SIMS for s in range(3)
+    ]  # fmt: skip
+    kinds = ("single", "multi")
+    jobs += [row(f"svhn-mondeq-{k}", f"svhn/mondeq-{k}", s, 260) for s in (1, 2) for k in kinds]
+    jobs += [row(f"mnist-mondeq-{k}", f"mnist/mondeq-{k}", s, 160) for s in (1, 2) for k in kinds]
+    published = {"single": (1e-3, 25), "multi": (1e-2, 10)}  # rate, epochs between drops: of their train.py
+    for s in range(3):
+        for k, (rate, drop) in published.items():
+            own = recipe_words(epochs=40, learning_rate=rate, step_size=drop)
+            jobs.append(row(f"cifar10-mondeq-{k}-published", f"cifar10/mondeq-{k}", s, 200, *own))
+    others = ("cifar10/sim-two", "svhn/sim-single", "mnist/sim-two", "mnist/sim-single")
+    return jobs + [job for preset in others for job in searched(preset, 350)]
+
+
+# ------------------------------------------------------------ Table 3
+
+
+def table3(place: Place) -> list[Job]:
+    tf32 = ("--precision", "float32" if place.rehearse else "tf32")
+    small = place.few("--task.size", 32)
+    short = (*small, *place.few("--recipe.epochs", 2))
+    folders = {"natural": place.at("NATURAL16", "natural16"), "text": place.at("TEXT16", "text16")}
+    jobs, paper = [], []
+    for kind, folder in folders.items():
+        unseen = ("--task.pictures", "photographs" if kind == "natural" else "text", "--task.seed", 11)
+        for start in ("plain", "even"):
+            space = (f"learning_rate=listed {' '.join(r for r in RATES for _ in WIDTHS)}", "features=512",
+                     f"bandwidth=listed {' '.join(b for _ in RATES for b in WIDTHS)}")  # fmt: skip
+            name = f"choice-{kind}-{start}"
+            words = ("tune", "image/sim-rff", "--trials", len(RATES) * len(WIDTHS), "--retrain", 0, *unseen,
+                     "--task.count", 4, "--model.start", start, *tf32, *short, "--grace", 2 if place.rehearse else 20,
+                     "--search", *space)  # fmt: skip
+            jobs.append(Job(name, fixed(*words), 60))
+
+            def chosen(name: str = name, start: str = start, folder: str = folder) -> Words:
+                run = place.read(name)["best"]["run"]
+                own = recipe_words(learning_rate=run["recipe"]["learning_rate"])
+                return ("train", "image/sim-rff", "--model.start", start, *own, "--model.fourier.bandwidth",
+                        run["model"]["fourier"]["bandwidth"], "--task.pictures", folder, *tf32, *short)  # fmt: skip
+
+            own = "" if start == "plain" else f"-{start}"
+            jobs.append(Job(f"image-sim-rff{own}-{kind}16", chosen, 45, (name,)))
+        peer = ("train", "image/tancik", "--task.pictures", folder, *tf32, *short)
+        jobs.append(Job(f"image-tancik-{kind}16", fixed(*peer), 45))
+        few = place.few("--trials", 6, "--max-t", 6, "--task.count", 2)
+        words = ("tune", "image/sim-rff", "--per-picture", "--task.pictures", folder, "--task.steps-an-epoch", 1, *tf32,
+                 "--recipe.epochs", 8 if place.rehearse else 2000, "--max-t", 100, *small, *few)  # fmt: skip
+        paper.append(Job(f"image-sim-rff-paper-{kind}16", fixed(*words), 240, box=420))
+    return jobs + paper
+
+
+# ------------------------------------------------------------ beside the tables
+
+
+def beside(place: Place) -> list[Job]:
+    def script(name: str, seconds: float, *words: object, alone: bool = False) -> Job:
+        out = ("--out", place.folder / f"{name}.json")
+        return Job(name, fixed(*words, *out), seconds, alone=alone, script=True)
+
+    device, quick = "cpu" if place.rehearse else "cuda", place.few("--quick")
+    code = place.at("PAPER_CODE", "paper")
+    jobs = [script("paper-code", 60, "paper_code.py", code, "--turns", 1, "--device", device, *quick, alone=True)]
+    bench = fixed("bench", "train", "inference", *place.few("--quick"))
+    jobs.append(Job("bench-trained", bench, 120, alone=True))
+    jobs.append(script("signals", 240, "signals.py", "--device", device, *quick))
+    shares = place.few("--dataset", "digits", "--shares", 16)
+    return [*jobs, script("theory-samples", 240, "theory.py", "samples", "--device", device, *shares)]
+
+
+PARTS = {"table1": table1, "table2": table2, "table3": table3, "beside": beside}
