@@ -206,9 +206,10 @@ def table3(place: Place) -> list[Job]:
             jobs.append(Job(f"image-sim-rff{own}-{kind}16", chosen, 45, (name,)))
         peer = ("train", "image/tancik", "--task.pictures", folder, *tf32, *short)
         jobs.append(Job(f"image-tancik-{kind}16", fixed(*peer), 45))
-        few = place.few("--trials", 6, "--max-t", 6, "--task.count", 2)
+        few = place.few("--trials", 6, "--grace", 2, "--task.count", 2)
         words = ("tune", "image/sim-rff", "--per-picture", "--task.pictures", folder, "--task.steps-an-epoch", 1, *tf32,
-                 "--recipe.epochs", 8 if place.rehearse else 2000, "--max-t", 100, *small, *few)  # fmt: skip
+                 "--recipe.epochs", 100 if place.rehearse else 2000, "--max-t", 6 if place.rehearse else 100, *small,
+                 *few)  # fmt: skip
         paper.append(Job(f"image-sim-rff-paper-{kind}16", fixed(*words), 240, box=420))
     return jobs + paper
 

@@ -1,6 +1,7 @@
 """The ledger of looks at test splits, results/LEDGER.md: a line each time a test figure of a row was recorded.
 
     python tools/ledger.py            # begin it: the past, out of the repository's history
+    python tools/ledger.py FILE...    # add the test figures of studies: results/picture-gap.json, signals.json, ...
 
 A row that is chosen in view of its test figure is tuned on the test split, so every look is written down and none is
 taken out again. tools/record.py adds lines; runs count their own looks in looks.jsonl (koopsim/runs.py).
@@ -8,6 +9,7 @@ taken out again. tools/record.py adds lines; runs count their own looks in looks
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,29 @@ def history() -> Iterator[str]:
                 yield said
 
 
+def of_study(file: Path) -> Iterator[str]:
+    """A line for each test figure in the rows of a study, which looks at test splits without being a run."""
+    found = json.loads(file.read_text())
+    where = found["environment"]
+    for row in found["rows"]:
+        name = " ".join(str(row[key]) for key in ("signal", "variant", "model", "z0") if key in row)
+        said = ", ".join(f"{key} {row[key]:.4g}" for key in ("rate", "bandwidth", "train") if key in row) or "-"
+        head = f"| {where['date'][:10]} | {file.stem}: {name}"
+        for what, figure in study_figures(row).items():
+            on = f" on {what}" if what else ""
+            yield f"{head}{on} | {row.get('seed', '-')} | {said} | {figure} | {where['commit'][:7]} | {file.name} |"
+
+
+def study_figures(row: dict[str, Any]) -> dict[str, str]:
+    """Test figures of a study's row by what they are of."""
+    if isinstance(row.get("psnr"), dict):
+        return {k: f"{v['test'] if isinstance(v, dict) else v:.2f} dB" for k, v in row["psnr"].items()}
+    if "test_psnr" in row:
+        return {"": f"{row['test_psnr']:.2f} dB, mean of {len(row['test_each'])} seeds"}
+    test = row["test"]
+    return {"": figure_of(test if isinstance(test, dict) else {"accuracy": test})}
+
+
 def add(lines: list[str]) -> None:
     """Lines at the ledger's end, those that are there already not twice."""
     text = FILE.read_text()
@@ -84,6 +109,8 @@ def add(lines: list[str]) -> None:
 
 
 def main() -> None:
+    if studies := sys.argv[1:]:
+        return add([line for name in studies for line in of_study(Path(name))])
     if FILE.exists():
         raise SystemExit(f"{FILE} is there: it is added to, never written anew.")
     past = list(history())

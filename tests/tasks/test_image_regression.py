@@ -21,6 +21,7 @@ from koopsim.engine.drive import Stopped
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked, untrained
 from koopsim.errors import KoopsimError
+from koopsim.kinds import task_kind
 from koopsim.pictures import PictureSet
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory
@@ -269,3 +270,14 @@ def test_captured_on_cuda_is_eager_on_the_cpu(name, precision, short_on_cpu):
     rtol = 1e-3 if precision == "float32" else 0.05
     for other in losses[1:]:
         torch.testing.assert_close(other, losses[0], rtol=rtol, atol=1e-5)
+
+
+def test_a_search_by_steps_ends_in_a_run_of_the_same_steps():
+    """The paper's code judges a trial after every step; its best is not looked at two thousand times."""
+    run = run_of("image/sim-rff")
+    by_steps = replace(run, task=replace(run.task, steps_an_epoch=1), recipe=replace(run.recipe, epochs=2000))
+    kind = task_kind(run.task)
+    assert kind.final(by_steps) == run
+    assert kind.final(by_steps).train_on == "train"
+    dropped = replace(by_steps, recipe=replace(by_steps.recipe, schedule="step"))
+    assert kind.final(dropped) == dropped  # a schedule by epochs is another one

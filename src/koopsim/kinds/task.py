@@ -67,6 +67,10 @@ class TaskKind:
 
     # ------------------------------------------------ search
 
+    def final(self, run: Run) -> Run:
+        """What the best run of a search is trained again by."""
+        return replace(run, train_on=self.final_split)
+
     def space(self, run: Run, smoke: bool) -> SearchSpace:
         """What a search over this run draws from: the task's part, and the model's."""
         space = self.own_space(run, smoke)

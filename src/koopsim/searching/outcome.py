@@ -33,7 +33,7 @@ SEED_STEP = 100_003  # between the seeds of retrainings: far from those of other
 
 def final_run(run: Run, number: int = 0) -> Run:
     """The run that a best trial is trained again by."""
-    return replace(run, train_on=task_kind(run.task).final_split, seed=run.seed + number * SEED_STEP)
+    return replace(task_kind(run.task).final(run), seed=run.seed + number * SEED_STEP)
 
 
 def chosen(search: Search, trials: Sequence[Trial], confirmed: Sequence[dict[str, Any]] = ()) -> Trial:
@@ -63,7 +63,9 @@ def conclude(
     result["pictures"] = _pictures(search, directory, trials)
     figures = []
     for number in range(seeds):
-        figures.append(_retrained(search, directory, final_run(best.run, number), number, session, task)["test"])
+        run = final_run(best.run, number)
+        same = task if run.task == search.base.task else None  # other steps between looks: its data is read again
+        figures.append(_retrained(search, directory, run, number, session, same)["test"])
     if figures:
         result["test"] = figures[0]
         metric = search.space.metric

@@ -30,6 +30,7 @@ from koopsim.tasks import table3
 from koopsim.tasks.base import Answers, Figures, ModelAnswers, Task, Whole
 from koopsim.words import PSNR, Curve
 
+FEW_STEPS = 20  # between looks: fewer are for searches alone
 PARTS = {"train": [(0, 0)], "valid": [(0, 1)], "train+valid": [(0, 0), (0, 1)], "test": [(1, 1)]}  # row, column offset
 EVALUATION_ROWS = 65_536
 SHORT = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -222,6 +223,14 @@ class ImageRegressionKind(TaskKind):
             epochs = run.recipe.epochs * 100 // 20
             run = replace(run, task=replace(task, steps_an_epoch=20), recipe=replace(run.recipe, epochs=epochs))
         return super().search_base(run)
+
+    def final(self, run: Run) -> Run:
+        """The same steps, looked at every hundred where a trial was after every few: a look takes longer than one."""
+        task, recipe = _config(run), run.recipe
+        steps = task.steps_an_epoch * recipe.epochs
+        if task.steps_an_epoch < FEW_STEPS and steps % 100 == 0 and recipe.schedule in ("constant", "cosine"):
+            run = replace(run, task=replace(task, steps_an_epoch=100), recipe=replace(recipe, epochs=steps // 100))
+        return super().final(run)
 
     def rows(self, scale: Scale) -> dict[str, Scale]:
         return dict.fromkeys(table3.PRESETS, scale)
