@@ -126,7 +126,7 @@ class Lease:
                 job.process.kill()
                 job.process.wait()
             planned = job.stop and self.epochs(job) >= job.stop
-            late = "at the deadline" if self.now() > self.arguments.seconds else "by its box"
+            late = "at the deadline" if self.now() > self.arguments.seconds else "by its box or by hand"
             job.status = f"stopped {'as planned' if planned else late}"
             job.took, job.process = self.now() - job.began, None
         if jobs:
@@ -237,6 +237,7 @@ def main() -> None:
     parser.add_argument("--earlier", type=Path, help="again.tar.gz of an earlier lease: what is unfinished goes on")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # begun by `&` it is ignored, here and in every job
     place = Place(arguments.work / "again", arguments.rehearse)
     place.folder.mkdir(parents=True, exist_ok=True)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -254,7 +255,11 @@ def main() -> None:
     for job in jobs:
         job.seconds *= not arguments.rehearse
         job.box = job.box if not arguments.rehearse else 600
-    Lease(jobs, arguments).run()
+    lease = Lease(jobs, arguments)
+    try:
+        lease.run()
+    except KeyboardInterrupt:
+        lease.stop(lease.running())
 
 
 if __name__ == "__main__":

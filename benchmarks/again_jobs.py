@@ -181,8 +181,8 @@ def table2(place: Place) -> list[Job]:
 
 def table3(place: Place) -> list[Job]:
     tf32 = ("--precision", "float32" if place.rehearse else "tf32")
-    small = place.few("--task.size", 32)
-    short = (*small, *place.few("--recipe.epochs", 2))
+    small = place.few("--task.size", 16)
+    short = (*small, *place.few("--recipe.epochs", 4, "--task.steps-an-epoch", 5))
     folders = {"natural": place.at("NATURAL16", "natural16"), "text": place.at("TEXT16", "text16")}
     jobs, paper = [], []
     for kind, folder in folders.items():

@@ -40,7 +40,10 @@ def settings_of(run: dict[str, Any]) -> str:
     recipe = run.get("recipe", {})
     shown = {key: recipe[key] for key in SETTINGS if isinstance(recipe.get(key), int | float | str)}
     said = [f"{k.replace('_', ' ')} {f'{v:g}' if isinstance(v, float) else v}" for k, v in shown.items()]
-    fourier = run.get("model", {}).get("fourier") or {}
+    model = run.get("model", {})
+    said += ["V U = I"] if model.get("projector") else []
+    said += ["even start"] if model.get("start") == "even" else []
+    fourier = model.get("fourier") or {}
     said += [f"bandwidth {fourier['bandwidth']:.4g}"] if isinstance(fourier.get("bandwidth"), float) else []
     return ", ".join(said) or "-"
 
@@ -62,7 +65,9 @@ def line(result: dict[str, Any], file: str, date: str, commit: str) -> str | Non
     environment = result.get("environment") or {}
     measured = str(environment.get("commit") or commit)[:7]
     seed = run.get("seed", result.get("seed", "-"))
-    name = f"{result.get('name', Path(file).parent.name)}{' on ' + result['set'] if 'set' in result else ''}"
+    horizon = run.get("task", {}).get("horizon", 500)
+    longer = "" if horizon == 500 else f" at T = {horizon}"
+    name = f"{result.get('name', Path(file).parent.name)}{' on ' + result['set'] if 'set' in result else longer}"
     kept = f"{file} @ {commit}" if commit else file
     return f"| {date} | {name} | {seed} | {settings_of(run)} | {figure_of(test)} | {measured} | {kept} |"
 
