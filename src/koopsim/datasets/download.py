@@ -78,7 +78,7 @@ def download(
         fruitless = 0 if _size(part) > before else fruitless + 1
         if fruitless < patience.attempts:
             time.sleep(patience.pause * 2**fruitless)
-    reasons = "; ".join(f"{_host(url)} {why}" for url, why in problems.items())
+    reasons = "; ".join(dict.fromkeys(f"{_host(url)} {why}" for url, why in problems.items()))  # a host once
     raise DownloadFailed(f"Cannot download {target.name}: {reasons}.")
 
 
