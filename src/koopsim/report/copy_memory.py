@@ -66,11 +66,9 @@ def figure4(results: Sequence[Result], folder: Path) -> list[Path]:
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    runs = [r for r in results if is_of(r, CopyMemoryConfig) and r["metrics"]]
+    runs, horizon = _of_the_figure(results)
     if not runs:
         return []
-    horizon = min(r["run"]["task"]["horizon"] for r in runs)  # the paper's; longer ones are rows of Table 1
-    runs = [r for r in runs if r["run"]["task"]["horizon"] == horizon]
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
     for run in runs:
         look, lines = look_of(run["name"]), run["metrics"]
@@ -99,6 +97,13 @@ def figure4(results: Sequence[Result], folder: Path) -> list[Path]:
         write_figure(file, figure)
     plt.close(figure)
     return files
+
+
+def _of_the_figure(results: Sequence[Result]) -> tuple[list[Result], int]:
+    """(its runs, their horizon): the shortest, which is the paper's; longer ones are rows of Table 1."""
+    runs = [r for r in results if is_of(r, CopyMemoryConfig) and r["metrics"]]
+    horizon = min((r["run"]["task"]["horizon"] for r in runs), default=0)
+    return [r for r in runs if r["run"]["task"]["horizon"] == horizon], horizon
 
 
 def _wide(seconds: list[float]) -> bool:
