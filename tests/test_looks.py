@@ -61,7 +61,7 @@ def test_recording_adds_to_the_ledger_and_keeps_what_was_there(run, tmp_path):
     looks = RunDirectory(run).read_looks()
     lines = ledger.read_text().splitlines()[1:]
     assert len(lines) == len(looks)  # a line a look, though it was recorded twice
-    assert all("| copy/sim-single | 0 |" in line and "loss" in line for line in lines)
+    assert all("| copy/sim-single at T = " in line and " | 0 | " in line and "loss" in line for line in lines)
     earlier = list((tmp_path / "results" / "earlier").iterdir())
     assert [e.name.partition("@")[0] for e in earlier] == ["copy-sim-single-seed0"]
     assert json.loads((earlier[0] / "result.json").read_text())["name"] == "copy/sim-single"
