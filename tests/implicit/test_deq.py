@@ -174,3 +174,23 @@ def test_two_processes_share_a_batch(gradient, tmp_path):
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     ranks = [subprocess.Popen([sys.executable, "-c", DDP, str(r), gradient, str(tmp_path)], env=env) for r in (0, 1)]
     assert [rank.wait(timeout=120) for rank in ranks] == [0, 0]
+
+
+@pytest.mark.parametrize("gradient", ["implicit", "reversible"])
+def test_the_warning_points_at_the_caller(gradient):
+    deq = DEQ(lambda z, x: 0.99 * z + x, "picard", 3, 1e-6, gradient)
+    with pytest.warns(UnconvergedWarning) as seen:
+        deq(torch.ones(2, 3))
+    assert seen[0].filename == __file__
+
+
+def test_a_cell_of_several_states_is_told_where_its_z_came_from():
+    def cell(z, x):
+        a, b = z
+        return a / 2 + x, b / 2
+
+    with pytest.raises(ValueError, match="unpack") as caught:
+        DEQ(cell)(torch.ones(5, 3))
+    assert "give deq(..., z0=...)" in caught.value.__notes__[0]
+    z0 = (torch.zeros(5, 3), torch.zeros(5, 2))
+    assert DEQ(cell)(torch.ones(5, 3), z0=z0)[1].converged.all()

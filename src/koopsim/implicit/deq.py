@@ -32,6 +32,7 @@ from koopsim.implicit.stabilise import VariationalDropout
 from koopsim.implicit.state import Packing, State, leaves, packing_of
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
+_OF_A_CELL = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)  # what a cell given another z says
 GRADIENTS: dict[str, Gradient | Reversible] = {
     "implicit": implicit,
     "jacobian-free": jacobian_free,
@@ -108,7 +109,15 @@ class DEQ(nn.Module):
         """The fixed point reached from z0. No gradient flows to z0: the fixed point does not depend on it."""
         with self._settled_cell():
             f, packing, start = self._problem(inputs, z0)
-            z, info = self._answer(f, packing, start, inputs)
+            try:
+                z, info = self._answer(f, packing, start, inputs)
+            except _OF_A_CELL as error:
+                if z0 is None and not hasattr(self.cell, "initial") and not isinstance(error, KoopsimError):
+                    error.add_note(
+                        f"The cell was called with a state z of zeros like the first input, {tuple(start.shape)}: if "
+                        "its state has another form, give deq(..., z0=...), or the cell a method initial(*inputs)."
+                    )
+                raise
         return packing.unpack(z), info
 
     def path(self, *inputs: Any, at: Sequence[int], z0: State | None = None) -> tuple[list[State], DEQInfo]:
@@ -238,7 +247,7 @@ class DEQ(nn.Module):
             "Try more steps, another solver, a larger tolerance, or a cell that contracts more. Each "
             "call's residuals are in its info; this is said once.",
             UnconvergedWarning,
-            stacklevel=6,
+            stacklevel=6 if self._reversible() else 7,  # whoever called the DEQ
         )
 
     def _differentiable(self, f: Map, z: Tensor, inputs: tuple[Any, ...]) -> bool:

@@ -47,7 +47,7 @@ def _dots(history: Any, v: Any) -> Any:
 
 def _state(point: Any, z: Tensor) -> Tensor:
     """A point as a tensor like z, in memory of torch's own: where that is measured, it is counted."""
-    return z.new_tensor(point) if isinstance(point, np.ndarray) else point
+    return point if isinstance(point, Tensor) else torch.from_numpy(point).to(z.dtype, copy=True)
 
 
 def _combine(weights: Any, history: Any) -> Any:
