@@ -32,7 +32,7 @@ def test_what_the_pages_say_was_measured():
     memory = {
         row["gradient"]: row["ratio"] for row in json.loads((HOUSE / "results" / "deq-memory.json").read_text())["rows"]
     }
-    assert all(ratio == 1 for name, ratio in memory.items() if name != "unrolled")
+    assert all(abs(ratio - 1) < 1e-3 for name, ratio in memory.items() if name != "unrolled")
     assert round(memory["unrolled"], 1) == 6.3
     page = (HOUSE / "docs" / "coming-from-torchdeq.md").read_text()
     measured = json.loads((HOUSE / "results" / "deq-torchdeq.json").read_text())
