@@ -8,6 +8,8 @@ import pytest
 from PIL import Image
 
 from koopsim.cli import main
+from koopsim.cli.own_data import on_own_data
+from koopsim.errors import KoopsimError
 from koopsim.runs import RunDirectory
 
 SMALL = ["--device", "cpu", "--model.lift.channels", "8", "--model.lift-dim", "8", "--model.hidden", "8"]
@@ -186,3 +188,11 @@ def test_forecast_says_what_it_needs(forecaster, tmp_path, capsys):
     assert "no column 'note'" in capsys.readouterr().err
     assert main(["forecast", str(tmp_path / "x.csv"), "--data", str(tmp_path / "x.csv")]) == 2
     assert "what a trained run goes on with" in capsys.readouterr().err
+
+
+def test_windows_are_counted_after_the_options_apply(tmp_path):
+    data, said = write_log(tmp_path / "log.csv", who=("a",), steps=80), ["--horizon", "3", "--drop", "who", "note"]
+    with pytest.raises(KoopsimError, match="no window of 64 steps"):
+        on_own_data("", str(data), said, None)
+    run = on_own_data("", str(data), [*said, "--task.context", "8", "--task.test=0.25"], None)[1]
+    assert (run.task.context, run.task.test, run.task.ahead) == (8, 0.25, 3)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from koopsim.config import TaskConfig
 from koopsim.errors import KoopsimError
 from koopsim.kinds import OwnColumns, task_kind
 from koopsim.presets import run_of
@@ -21,6 +23,15 @@ def read_columns(argv: list[str]) -> OwnColumns:
     plain = [word for word in argv if word not in ("-h", "--help")]
     found: Any = tyro.cli(OwnColumns, args=plain, return_unknown_args=True)
     return found[0]
+
+
+def task_as_said(task: TaskConfig, argv: list[str]) -> Any:
+    """A task's configuration with the --task options among all arguments: how data is read may depend on them."""
+    import tyro
+
+    whole: Any = make_dataclass("Said", [("task", type(task))])
+    plain = [word for word in argv if word not in ("-h", "--help")]
+    return tyro.cli(whole, args=plain, default=whole(task), return_unknown_args=True)[0].task
 
 
 def preset_for(data: str, columns: OwnColumns) -> str:
@@ -67,5 +78,6 @@ def on_own_data(name: str, data: str, argv: list[str], size: tuple[int, int] | N
     if kind.words:
         if size is not None:
             raise KoopsimError(f"--size is for pictures; {name} does not look at any.")
+        run = replace(run, task=task_as_said(run.task, argv))
         return kind.on_own_table(run, name, data, columns)
     return kind.on_own_data(run, name, data, size)

@@ -21,6 +21,8 @@ from koopsim.tasks.base import Samples, Whole
 from koopsim.tasks.rows import Rows, Stream
 from koopsim.tasks.streaming import Streaming
 
+LITTLE = 2**26  # bytes of samples that may lie in memory twice
+
 
 class Feed:
     """The base: batches of a fixed size from the members' positions in the epoch."""
@@ -74,13 +76,27 @@ class Resident(Feed):
         self.order = torch.zeros(members, n, dtype=torch.int64, device=device)
         self.draws = torch.zeros(members, n, draws_needed(recipe), device=device) if recipe.augments else None
         self.offsets = torch.arange(self.size, device=device)
+        self.laid = self._room() if members == 1 and device.type == "cpu" and self.draws is None else None
+
+    def _room(self) -> tuple[Tensor, Tensor] | None:
+        """For samples in the order of an epoch: a little data is fetched from memory faster at once than by rows."""
+        x, y = self.samples.x, self.samples.y
+        return (torch.empty_like(x), torch.empty_like(y)) if x.nbytes + y.nbytes <= LITTLE else None
 
     def size_at(self, position: int) -> int:
         return min(self.size, self.n - position * self.size)
 
-    def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+    def places(self, positions: Tensor, size: int) -> Tensor:
+        """(P, rows): which samples the step has of each member."""
         at = torch.add(self.offsets[:size][self.world.rows(size)], positions.unsqueeze(1), alpha=self.size)
-        rows = self.order.gather(1, at)
+        return self.order.gather(1, at)
+
+    def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        if self.laid is not None:
+            own, first = self.world.rows(size), int(positions) * self.size
+            x, y = (t[first + own.start : first + own.stop] for t in self.laid)
+            return self.samples.inputs(x, self.recipe, None).unsqueeze(0), y.unsqueeze(0)
+        rows = self.places(positions, size)
         flat, draws = rows.flatten(), None
         if self.draws is not None:
             places = rows.unsqueeze(-1).expand(-1, -1, self.draws.shape[-1])
@@ -91,6 +107,9 @@ class Resident(Feed):
     def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
         for row, (seed, epoch) in enumerate(zip(seeds, epochs, strict=True)):
             shuffle(self.order[row], None if self.draws is None else self.draws[row], seed, epoch)
+        if self.laid is not None:
+            for laid, own in zip(self.laid, (self.samples.x, self.samples.y), strict=True):
+                torch.index_select(own, 0, self.order[0], out=laid)
 
 
 class Shuffled(Resident):
@@ -101,8 +120,7 @@ class Shuffled(Resident):
         self.tensors, self.shared = rows.tensors, (False,) * len(rows.tensors)
 
     def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
-        at = torch.add(self.offsets[:size][self.world.rows(size)], positions.unsqueeze(1), alpha=self.size)
-        rows = self.order.gather(1, at)
+        rows = self.places(positions, size)
         return tuple(t.index_select(0, rows.flatten()).unflatten(0, rows.shape) for t in self.tensors)
 
 

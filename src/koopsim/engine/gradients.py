@@ -3,6 +3,7 @@
     alone     the module itself, P = 1: its hand-written kernels, solvers, torch.compile
     vmapped   d/dtheta sum_p loss_p(theta_p) = ( d loss_p / d theta_p )_p  under torch.vmap: P models as one
     batched   the same for SIMs with a TCN on a CPU, written out as batched products (batched.py)
+    written   a SIM of rows on a CPU, P = 1, its gradient written out (nn/written.py)
 
 Each is a call  batch -> losses (P,), g (P, n);  the readable twin of all is a model alone.
 """
@@ -21,6 +22,8 @@ from koopsim.engine.world import ALONE, World
 from koopsim.implicit.base import SolverModel
 from koopsim.nn.flat import joined
 from koopsim.nn.sim import SIM
+from koopsim.nn.written import WrittenSIM, writable
+from koopsim.tasks.row_losses import OfAnswers
 
 Loss = Callable[..., Tensor]  # (model, *batch of one member) -> scalar, written for one model alone
 Batch = tuple[Tensor, ...]
@@ -55,6 +58,10 @@ class Gradients:
         """What a loss is multiplied by before its gradient is taken."""
         return self.members.rule.scale if self.world.alone else self.members.rule.scale * self.weight
 
+    def scaled(self, loss: Tensor) -> Tensor:
+        """A loss as its gradient is taken."""
+        return loss if self.world.alone and self.scale == 1 else self.scale * loss
+
     def counted(self, losses: Tensor) -> Tensor:
         """Losses as they are added up over processes."""
         return losses.detach() if self.world.alone else self.weight * losses.detach()
@@ -84,8 +91,7 @@ class Alone(Gradients):
         own = self._own(batch)
         with self.cast():
             loss = self.loss(self.forward, *own)
-        scaled = loss if self.world.alone and self.scale == 1 else self.scale * loss
-        parts = torch.autograd.grad(scaled, self.learnt, allow_unused=True)
+        parts = torch.autograd.grad(self.scaled(loss), self.learnt, allow_unused=True)
         pairs = zip(parts, self.learnt, strict=True)
         g = joined([self.unused[: p.numel()] if part is None else part for part, p in pairs])
         if self.solver is not None:
@@ -174,11 +180,31 @@ class Batched(Gradients):
             return self.counted(losses), torch.cat([part.flatten(1) for part in parts], dim=1, out=self.gradient)
 
 
+class Written(Gradients):
+    """P = 1, a SIM of rows on a CPU: its gradient and the loss's written out; autograd is sent out of the room."""
+
+    def __init__(self, members: Members, loss: OfAnswers, shared: tuple[bool, ...]):
+        super().__init__(members, loss, shared)
+        self.slope, self.gradient = loss.slope, torch.empty_like(members.flat)
+        into = {name: view[0] for name, view in members.views(self.gradient).items()}
+        self.model = WrittenSIM(cast(SIM, members.attach()), into)
+
+    @torch.inference_mode()
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        x, y = batch[0][0], batch[1][0]
+        loss, dy = self.slope(self.model(x), y)
+        self.model.backward(self.scaled(dy))
+        return self.counted(loss.reshape(1)), self.gradient
+
+
 def choose(
     members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None, compile: bool, alone: bool
 ) -> Gradients:
     """The way for these members: `alone` where there is one and its own kernels count."""
     if alone and members.size == 1:
+        plain = autocast is None and not compile and not any(shared)
+        if plain and isinstance(loss, OfAnswers) and writable(members.template):
+            return Written(members, loss, shared)
         return Alone(members, loss, shared, autocast, compile)
     plain = autocast is None and not compile and not any(shared) and members.rule.scale == 1
     if plain and batchable(members.template, members.device):

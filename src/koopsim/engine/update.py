@@ -58,17 +58,18 @@ def readable_update(members: Members, g: Tensor, losses: Tensor) -> None:
     m.positions.add_(goes)
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def lone_update(members: Members, g: Tensor, losses: Tensor) -> None:
     """`readable_update` of one member on a CPU, where the host may be asked: the same numbers without masks.
 
     At the smallest sizes the masks and their indexing took longer than the step's products.
     """
     m = members
-    if not bool(m.going()):
+    step = int(m.steps)
+    if not bool(m.active) or step >= m.horizon:
         return
     _clip(m, g)
-    row = m.schedules[0, min(int(m.steps), m.horizon - 1)].tolist()
+    row = m.schedules[0, step].tolist()
     _move(m, g, row, 1 - BETA2, 1 - m.rule.average)
     m.losses[0, min(int(m.positions), m.losses.shape[1] - 1)] = losses[0]
     m.steps.add_(1)
@@ -87,7 +88,10 @@ def _move(m: Members, g: Tensor, row: Sequence[Any], of_square: Any, of_average:
     m.mean.lerp_(g, one_minus_beta1)
     m.square.lerp_(g.square_(), of_square)
     if m.decayed is not None:
-        m.flat.sub_(m.decayed * decay * m.flat)
+        if isinstance(decay, float):
+            m.flat.addcmul_(m.decayed, m.flat, value=-decay)
+        else:
+            m.flat.sub_(m.decayed * decay * m.flat)
     scale = torch.sqrt(m.square, out=g).div_(root_correction).add_(m.rule.scale * m.rule.eps)
     m.flat.sub_(scale.reciprocal_().mul_(m.mean).mul_(step_size))
     if m.rule.average:

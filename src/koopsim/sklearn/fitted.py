@@ -20,9 +20,8 @@ from koopsim.engine.feeds import Resident
 from koopsim.engine.members import Rule
 from koopsim.engine.part import Part, Way, schedule_of
 from koopsim.models import build
-from koopsim.nn.folded import folded
 from koopsim.tasks.base import Samples
-from koopsim.tasks.row_losses import RowLoss
+from koopsim.tasks.row_losses import OfAnswers, RowLoss
 from koopsim.tasks.table import FOLDS
 
 
@@ -84,16 +83,12 @@ def _part(learnt: Learnt, samples: Samples, loss: RowLoss, recipe: Recipe) -> Pa
     else:
         rows = schedule_of(recipe, feed.epoch_steps)
     model = copy.deepcopy(learnt.model).to(samples.x.device).train()
-    ask = folded if feed.size >= FOLDS else _asked
-    part = Part([model], lambda f, x, y: loss(ask(f, x), y), feed, rows.unsqueeze(0), Rule.of(recipe), Way())
+    whole = OfAnswers(loss, feed.size >= FOLDS)
+    part = Part([model], whole, feed, rows.unsqueeze(0), Rule.of(recipe), Way())
     if learnt.mean is not None and learnt.square is not None:
         part.members.mean[0].copy_(learnt.mean)
         part.members.square[0].copy_(learnt.square)
     return part
-
-
-def _asked(model: nn.Module, x: Tensor) -> Tensor:
-    return model(x)
 
 
 class _Fitting(Course):

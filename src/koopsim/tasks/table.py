@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,9 @@ from koopsim.kinds import OwnColumns, Preset, TaskKind, model_kind, register
 from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.nn.cross_entropy import cross_entropy
-from koopsim.nn.folded import folded
 from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
 from koopsim.tasks.base import Answers, Figures, ModelAnswers, Split, Task
-from koopsim.tasks.row_losses import squares
+from koopsim.tasks.row_losses import OfAnswers, row_loss, squares
 from koopsim.tasks.table_look import look_at
 from koopsim.words import Figure
 
@@ -113,9 +113,8 @@ class TableTask(Task):
     def member_loss(self, run: Run) -> Callable[..., Tensor]:
         """Neighbouring matrices are multiplied first where a batch has more rows than they."""
         smoothing = run.recipe.label_smoothing
-        if run.recipe.batch_size < FOLDS:
-            return super().member_loss(run)
-        return lambda model, x, y: self.loss(folded(model, x), y, smoothing)
+        loss = partial(self.loss, smoothing=smoothing) if smoothing else row_loss(bool(self.classes), weighted=False)
+        return OfAnswers(loss, run.recipe.batch_size >= FOLDS)
 
     def work(self, run: Run) -> int:
         return run.recipe.batch_size * count_parameters(build(run.model))
