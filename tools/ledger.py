@@ -56,6 +56,14 @@ def figure_of(test: dict[str, Any]) -> str:
     return ", ".join(f"{key} {value:.4g}" for key, value in test.items() if isinstance(value, int | float)) or "-"
 
 
+def place_of(result: dict[str, Any]) -> str:
+    """Which pictures, which horizon where it is not the paper's."""
+    task = (result.get("run") or {}).get("task", {})
+    pictures = result.get("set") or Path(task.get("pictures") or "").name
+    horizon = task.get("horizon", 500)
+    return f" on {pictures}" if pictures else "" if horizon == 500 else f" at T = {horizon}"
+
+
 def line(result: dict[str, Any], file: str, date: str, commit: str) -> str | None:
     """A ledger's line of a result with a test figure; None of one without."""
     test = result.get("test")
@@ -65,9 +73,7 @@ def line(result: dict[str, Any], file: str, date: str, commit: str) -> str | Non
     environment = result.get("environment") or {}
     measured = str(environment.get("commit") or commit)[:7]
     seed = run.get("seed", result.get("seed", "-"))
-    horizon = run.get("task", {}).get("horizon", 500)
-    longer = "" if horizon == 500 else f" at T = {horizon}"
-    name = f"{result.get('name', Path(file).parent.name)}{' on ' + result['set'] if 'set' in result else longer}"
+    name = result.get("name", Path(file).parent.name) + place_of(result)
     kept = f"{file} @ {commit}" if commit else file
     return f"| {date} | {name} | {seed} | {settings_of(run)} | {figure_of(test)} | {measured} | {kept} |"
 

@@ -33,7 +33,8 @@ def put_by(recorded: Path, earlier: Path) -> None:
         file = recorded / "env.json" if recorded.is_dir() else recorded
         said = json.loads(file.read_text())
         commit = said.get("environment", said).get("commit") or "unknown"
-        (recorded / "checkpoint.safetensors").unlink(missing_ok=True)
+        if recorded.is_dir():
+            (recorded / "checkpoint.safetensors").unlink(missing_ok=True)
         earlier.mkdir(parents=True, exist_ok=True)
         kind = "" if recorded.is_dir() else recorded.suffix
         recorded.rename(earlier / f"{recorded.name.removesuffix(kind)}@{commit[:7]}{kind}")
