@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -112,6 +113,16 @@ def other_pictures() -> dict[str, Tensor]:
     return {name: torch.tensor(values, dtype=torch.float32) for name, values in shown.items()}
 
 
+def spread_at_start(make: Callable[[], nn.Module], seed: int) -> float:
+    """How much an untrained network's colours vary over the plane: 0 is a constant. Before a sigmoid, if it has one."""
+    torch.manual_seed(seed)
+    model, x = make(), torch.rand(2000, 2)
+    with torch.no_grad():
+        y = model(x)
+        y = torch.logit(y) if isinstance(model, FourierNetwork) else y
+        return float((y - y.mean(0)).std())
+
+
 def other(out: Path) -> None:
     """Four variants as they were chosen, on other pictures, three seeds."""
     before = json.loads((Path(__file__).parents[1] / "results" / "picture-gap.json").read_text())["rows"]
@@ -123,6 +134,7 @@ def other(out: Path) -> None:
         kinds = {"photographs": list(shown)[:3], "text": list(shown)[3:]}
         mean = {kind: float(np.mean([tests[n] for n in names])) for kind, names in kinds.items()}
         kept = {key: row[key] for key in ("variant", "parameters", "rate", "bandwidth")}
+        kept["spread_at_start"] = float(np.mean([spread_at_start(make, seed) for seed in range(5)]))
         rows.append(kept | {"psnr": mean, "test": tests, "seconds": time.perf_counter() - mark})
         write(out, {"size": SIZE, "features": FEATURES, "width": WIDTH, "steps": STEPS, "seeds": 3, "rows": rows})
 
