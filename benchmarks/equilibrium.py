@@ -175,21 +175,21 @@ def trained(name: str, device: torch.device) -> nn.Module:
     return koopsim.load(RESULTS / f"{name.replace('/', '-')}-seed0", device)
 
 
-def pace(device: torch.device) -> dict:
+def pace(device: torch.device, quick: bool) -> dict:
     """Seconds of an epoch of CIFAR-10, by the captured training step at batch 128 in bf16, each alone on the device."""
-    setting = Setting(device, measured_machine(device), sizes_for(device, quick=False), "bf16")
-    steppings = {name: image_stepping(trained(name, device), setting, 128, (3, 32, 32)) for name in BESIDE}
+    setting, batch = Setting(device, measured_machine(device), sizes_for(device, quick), "bf16"), 2 if quick else 128
+    steppings = {name: image_stepping(trained(name, device), setting, batch, (3, 32, 32)) for name in BESIDE}
     makers = {name: stepping.maker(setting, setting.capture) for name, stepping in steppings.items()}
     timings = measure(makers, device, 5, {name: stepping.steps for name, stepping in steppings.items()})
     rows = [{"model": n, "milliseconds_a_step": 1e3 * t.seconds, "seconds_an_epoch": 391 * t.seconds,
              "spread": 1e3 * t.spread} for n, t in timings.items()]  # fmt: skip
-    return {"rows": rows, "batch": 128, "precision": "bf16", "captured": setting.capture, "weights": "results/h200"}
+    return {"rows": rows, "batch": batch, "precision": "bf16", "captured": setting.capture, "weights": "results/h200"}
 
 
-def inference(device: torch.device) -> dict:
+def inference(device: torch.device, quick: bool) -> dict:
     """Milliseconds a batch: the multiscale DEQ beside SIM and monDEQ of its size, trained."""
     rows = []
-    for batch in (1, 4096):
+    for batch in (1, 2 if quick else 4096):
         x, makers = torch.randn(batch, 3, 32, 32, device=device), {}
         for name in BESIDE:
             model = trained(name, device).eval()
@@ -288,9 +288,10 @@ def main() -> None:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     began, device = time.monotonic(), torch.device(arguments.device)
-    found = {"gradients": gradients, "memory": lambda: memory(device), "inference": lambda: inference(device)}
+    found = {"gradients": gradients, "memory": lambda: memory(device)}
+    found["inference"] = lambda: inference(device, arguments.quick)
     found["torchdeq"] = lambda: torchdeq(device)
-    found["pace"] = lambda: pace(device)
+    found["pace"] = lambda: pace(device, arguments.quick)
     found["solver"] = lambda: solver(arguments, device)
     figures = found[arguments.what]()
     write(arguments.out, figures | {"device": str(device), "seed": 0, "seconds": time.monotonic() - began})
