@@ -42,6 +42,12 @@ def deploy(
     device     where to answer; where the model is, unless told
     autocast   torch.bfloat16 for tensor cores' shorter products; the model stays as it is
     """
+    if not isinstance(model, nn.Module):
+        raise KoopsimError(f"This is {type(model).__name__}; expected a model, such as koopsim.load(...) gives.")
+    try:
+        shapes = [tuple(int(n) for n in shape) for shape in shapes]
+    except (TypeError, ValueError):
+        raise KoopsimError(f"The shapes to deploy for are {shapes!r}; expected such as [(1, 3, 32, 32)].") from None
     sizes = {tuple(int(n) for n in shape) for shape in shapes}
     if not sizes or any(not shape or min(shape) < 1 for shape in sizes) or len({shape[1:] for shape in sizes}) > 1:
         raise KoopsimError(

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +61,12 @@ class FitSettings:
     coded: bool = False  # to be written in a few bits a weight: the frequencies lie on a grid from the start
 
     def __post_init__(self) -> None:
-        if self.features < 2 or self.features % 2:
+        if not isinstance(self.features, Integral) or self.features < 2 or self.features % 2:
             raise KoopsimError(f"The number of features is {self.features}; it must be even and at least 2.")
         for name in ("hidden", "learning_rate", "bandwidth", "steps", "seconds", "batch"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise KoopsimError(f"{name} is {value}; it must be positive.")
+            if value is not None and not (isinstance(value, Real) and 0 < value < math.inf):
+                raise KoopsimError(f"{name} is {value!r}; it must be positive.")
         for name in ("features", "hidden", "steps", "batch"):
             value = getattr(self, name)
             if value is not None and value > MOST:
@@ -111,6 +112,8 @@ def fit(
     progress: bool = True,
 ) -> Fitted:
     """A network that is this picture; `koopsim fit` does the same for files and writes what came of it."""
+    if not isinstance(picture, (Picture, Path, str)):
+        raise KoopsimError(f"This is {type(picture).__name__}; expected a picture's file, or koopsim.pictures.Picture.")
     picture = picture if isinstance(picture, Picture) else read_picture(Path(picture))
     with Progress(picture.name) if progress else nullcontext(unheard) as listen:
         return fit_pictures([picture], settings, Session(pick_device(device), listen=listen))[0]

@@ -23,7 +23,7 @@ from koopsim.config import Run
 from koopsim.engine.drive import pick_device
 from koopsim.errors import KoopsimError
 from koopsim.nn.own import own_config
-from koopsim.presets import run_of
+from koopsim.presets import asked_run
 from koopsim.progress import Progress
 from koopsim.runs import RunDirectory
 from koopsim.tasks.base import Task
@@ -56,6 +56,8 @@ def train(
     progress   False: silent; a listener of yours, or a tracker of koopsim.tracking: it hears of epochs beside the bar
     """
     if isinstance(what, nn.Module):
+        if not isinstance(learning, Learning):
+            raise KoopsimError(f"learning is {type(learning).__name__}; expected koopsim.Learning(recipe, loss, ...).")
         if data is None or isinstance(data, (str, Path)):
             raise KoopsimError("koopsim.train(model, data) takes a torch Dataset, or a tuple (inputs, target).")
         place = pick_device(device)
@@ -73,7 +75,7 @@ def train(
         return result
     if data is not None and not isinstance(data, (str, Path)):
         raise KoopsimError("Data is given with a module: koopsim.train(model, data). A preset has its own.")
-    name, run = (what, run_of(what, scale)) if isinstance(what, str) else ("run", what)
+    name, run = asked_run(what, scale)
     folder = Path(out or data or Path("runs") / name)
     with _heard(Session(pick_device(device)), name, run.recipe.epochs, progress) as session:
         return _trained(run, folder, name, session, None, overwrite)

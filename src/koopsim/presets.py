@@ -67,6 +67,15 @@ def preset(name: str) -> Preset:
     return PRESETS[name]
 
 
+def asked_run(what: str | Run, scale: str) -> tuple[str, Run]:
+    """(name, run) of a preset's name, or of a run."""
+    if isinstance(what, str):
+        return what, run_of(what, scale)
+    if not isinstance(what, Run):
+        raise KoopsimError(f"This is {type(what).__name__}; expected a Run, or a preset's name: 'copy/sim-single'.")
+    return "run", what
+
+
 def run_of(name: str, scale: str = "paper") -> Run:
     """The run that trains preset `name`, at the paper's size or at one that ends in seconds.
 
@@ -82,6 +91,8 @@ def run_of(name: str, scale: str = "paper") -> Run:
             known = [other for other, p in PRESETS.items() if p.best]
             raise KoopsimError(f"{name} has no second recipe; these have one: {', '.join(known)}.")
         run = replace(run, recipe=found.best)
+    if scale not in ("paper", "smoke"):
+        raise KoopsimError(f"The scale is {scale!r}; expected paper or smoke.")
     if scale == "paper":
         return run
     run = task_kind(run.task).smoke(name, run)

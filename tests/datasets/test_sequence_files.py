@@ -139,3 +139,14 @@ def test_systems_follow_from_their_seed(name):
     assert all(np.array_equal(x, y) for x, y in zip(a.values, b.values, strict=True))
     assert not np.array_equal(a.values[0], c.values[0])
     assert all(np.isfinite(v).all() for v in a.values)
+
+
+def test_a_folders_name_is_the_label_of_its_tables(tmp_path):
+    """As `koopsim train --data FOLDER` reads it: the goal is known by then, and no column is a target."""
+    for number, label in enumerate(("down", "up")):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "1.csv").write_text(f"a,b\n1,{number}\n2,3\n")
+    found = read_sequences(tmp_path, OwnColumns(goal="classify"))
+    assert found.classes == ("down", "up")
+    assert found.labels.tolist() == [0, 1]
+    assert found.channels == ("a", "b")

@@ -106,14 +106,19 @@ def silent(case: Case, ended: Ended, truth: Truths) -> str | None:
     return None
 
 
+def strangers(folder: Path) -> None:
+    """Somebody's folder, with files of the names that ours have."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in THEIRS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"mine: {name}")
+
+
 def worker(job: tuple[int, int, int, Path, Truths, dict[str, Any]]) -> Book:
     """A share of the campaign, with a seed and a folder of its own."""
     number, seed, count, base, truth, whole = job
     book, rng, root = Book(), random.Random(f"{seed}/{number}"), base / f"worker{number}"
-    (root / "mine").mkdir(parents=True)
-    for name in THEIRS:
-        (root / "mine" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "mine" / name).write_text(f"mine: {name}")
+    strangers(root / "mine")
     before, log = snapshot(root / "mine"), root / "log"
     known = cases()
     left = deadlines(whole["minutes"])
@@ -127,6 +132,8 @@ def worker(job: tuple[int, int, int, Path, Truths, dict[str, Any]]) -> Book:
         file = here / case.file
         data, how = mutated(case.kind, file.read_bytes(), rng)
         file.write_bytes(data)
+        if whole["again"] is not None and whole["again"] != index:
+            continue
         ended = run(case.argv, here, log, LIMIT)
         what = f"worker {number}, mutation {index}: {how} of {case.folder}/{case.file}, koopsim {' '.join(case.argv)}"
         book.take("mutations", what, ended, silent(case, ended, truth))
@@ -143,7 +150,7 @@ def worker(job: tuple[int, int, int, Path, Truths, dict[str, Any]]) -> Book:
     for index, argv in enumerate(arguments()):
         if index % whole["workers"] == number and index < whole["extremes"] and not left("extremes"):
             book.add(extreme(argv, root, base, log))
-    if number == 0:
+    if number == 0 and whole["extremes"]:
         book.add(foreign(root, base, log))
     if snapshot(root / "mine") != before:
         book._fault("foreign", f"worker {number}")
@@ -174,7 +181,10 @@ def foreign(root: Path, base: Path, log: Path) -> Book:
     files = base / "base" / "files"
     from extremes import DIGITS, FIT, PICTURES, TRAIN, TUNE
 
-    there = ["--out", str(mine)]
+    there, page = ["--out", str(mine)], ["--out", str(mine / "index.html")]
+    links = root / "links"
+    links.mkdir()
+    (links / "metrics.jsonl").symlink_to(mine / "metrics.jsonl")
     for argv in (
         [*TRAIN, *there],
         [*TUNE, *there],
@@ -184,31 +194,43 @@ def foreign(root: Path, base: Path, log: Path) -> Book:
         ["tune", *PICTURES[1:-2], "--per-picture", "--trials", "1", *there],
         ["report", str(base / "base" / "copy"), *there],
         ["fit", "p.png", *FIT, *there],
+        ["fit", "folder", *FIT, *there],
+        ["fit", "song.wav", *FIT, *there],
         ["spectrum", "matrix.npy", *there],
+        ["forecast", "t.csv", *there],
         ["bench", "stack", "--quick", *there],
-        ["render", "fits/p", "--out", str(mine / "index.html")],
+        ["reproduce", "figure1", "--scale", "smoke", *there],
+        ["render", "fits/p", *page],
+        ["predict", "named", "p.png", *page],
+        ["export", "named", "--format", "pt2", "--no-check", "--out", str(mine / "state.safetensors")],
+        ["export", "named", "--format", "hub", *there],
         ["render", "fits/p", "--out", "/dev/null", "--overwrite"],
         ["eval", "named", "--device", "cpu", "--out", str(mine / "p")],
+        ["data", "get", "digits", "--root", str(mine)],
+        [*TRAIN[:-1], "new1", "--storage", f"file://{mine}"],
+        [*TRAIN[:-1], "new2", "--storage", f"file://{links}"],
+        [*TRAIN[:-1], "new3", "--storage", f"file://{links}", "--overwrite"],
+        ["train", "--resume", "named", "--storage", f"file://{mine}"],
+        ["train", "--resume", "named", "--storage", f"file://{links}"],
+        ["train", "--resume", "named", "--storage", f"file://{base / 'base' / 'stored' / 'url'}"],
     ):
-        before = snapshot(mine)
+        named, before = snapshot(files / "named"), snapshot(mine)
         ended = run(argv, files, log, LIMIT)
-        book.take("folders", f"koopsim {' '.join(argv)}", ended)
-        if snapshot(mine) != before and ended.status != 0:
-            book._fault("foreign", f"koopsim {' '.join(argv)}")
-        for extra in (
-            "confusion.png",
-            "mistakes.png",
-            "mistakes.json",
-            ".koopsim",
-        ):  # of eval, which clashes with nothing
-            (mine / "p" / extra).unlink(missing_ok=True)
+        what = f"koopsim {' '.join(argv)}"
+        book.take("folders", what, ended)
+        kept = [name for name in THEIRS if "/" in name or "--overwrite" not in argv]  # a folder's, whatever was said
+        lost = [name for name in kept if (mine / name).read_text() != f"mine: {name}"]
+        if lost or (ended.status != 0 and snapshot(mine) != before) or snapshot(files / "named") != named:
+            book._fault("foreign", f"{what}: {lost}")
+        strangers(mine)
     return book
 
 
 def campaign(
-    seed: int, sizes: dict[str, int], workers: int, say: Callable[[str], None], minutes: float | None = None
+    seed: int, sizes: dict[str, int], workers: int, say: Callable[[str], None], how: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """All of it; what happened, as JSON values."""
+    """All of it, as JSON values. `how`: minutes, after which it stops; again, the one mutation that is tried."""
+    how = {"minutes": None, "again": None} | (how or {})
     began = time.monotonic()
     warm_up()
     from koopsim.runs import environment
@@ -219,7 +241,7 @@ def campaign(
         truth = build(base / "base", base / "log")
         kills = -(-sizes["kills"] // workers)
         whole = truths(base, base / "base" / "files") if kills else {}
-        share = {"truths": whole, "workers": workers, "kills": kills, "extremes": sizes["extremes"], "minutes": minutes}
+        share = {"truths": whole, "workers": workers, "kills": kills, "extremes": sizes["extremes"], **how}
         say(f"corpus made in {time.monotonic() - began:.0f} s; {sizes}, {workers} workers")
         jobs = [(n, seed, -(-sizes["mutations"] // workers), base, truth, share) for n in range(workers)]
         book = Book()
@@ -235,6 +257,16 @@ def campaign(
     }
 
 
+def earlier(file: Path) -> list[dict[str, Any]]:
+    """What the runs before came to, the oldest first: their counts and faults stay."""
+    if not file.exists():
+        return []
+    last = json.loads(file.read_text())
+    counts = {name: last[name] for name in ("seed", *COUNTED, "faults", "seconds", "cores")}
+    where = {name: last["environment"][name] for name in ("date", "commit", "command")}
+    return [*last.get("earlier", []), counts | where]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=24)
@@ -242,18 +274,25 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=count)
     parser.add_argument("--jobs", "--workers", dest="workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=None, help="stop after so long; what was tried counts")
+    parser.add_argument(
+        "--again", type=int, default=None, help="only this mutation of each worker, by a fault's number"
+    )
     parser.add_argument("--out", type=Path, default=None)
     given = parser.parse_args()
 
     def say(line: str) -> None:
         print(f"hostile, seed {given.seed}: {line}", file=sys.stderr, flush=True)
 
-    found = campaign(given.seed, {name: getattr(given, name) for name in LEAST}, given.workers, say, given.minutes)
+    sizes = {name: getattr(given, name) for name in LEAST}
+    if given.again is not None:
+        sizes |= {"kills": 0, "extremes": 0, "mutations": given.workers * (given.again + 1)}
+    how = {"minutes": given.minutes, "again": given.again}
+    found = campaign(given.seed, sizes, given.workers, say, how)
     say(", ".join(f"{found[name]} {name}" for name in COUNTED) + f" in {found['seconds']:.0f} s")
     if given.out:
         from koopsim.runs import environment, write_json
 
-        write_json(given.out, found | {"environment": environment()})
+        write_json(given.out, found | {"environment": environment(), "earlier": earlier(given.out)})
     return 1 if found["faults"] else 0
 
 

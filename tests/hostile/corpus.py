@@ -21,7 +21,10 @@ IMAGE = "image/sim-rff --device cpu --task.size 8 --task.steps-an-epoch 2 --reci
 IMAGE += "--task.count 2 --model.fourier.features 8".split()
 FIT = "--steps 4 --features 4 --hidden 4 --no-animation --device cpu".split()
 AHEAD = "--id machine --time hour --target load --horizon 4".split()
-PARQUET = find_spec("pyarrow") is not None and find_spec("pandas") is not None  # an extra: else these are left out
+STORED = ("--storage", "file://HERE/url")  # HERE: the folder a verb is run in (warm.py)
+PARQUET = find_spec("pyarrow") is not None and find_spec("pandas") is not None  # extras: else these are left out
+XARRAY = find_spec("xarray") is not None and find_spec("h5netcdf") is not None
+YAML = find_spec("yaml") is not None
 FORMS = ("png", "jpg", "gif", "webp", "bmp", "tiff", "ppm")
 
 
@@ -75,6 +78,9 @@ def build(base: Path, log: Path) -> Truths:
     done("train", *IMAGE, "--out", "image")
     for name, argv in (("unfinished", COPY), ("image-unfinished", IMAGE)):
         run(["train", *argv, "--recipe.epochs", "3", "--out", name], base, log, 60, stop_after_an_epoch)
+    (base / "stored").mkdir()
+    kept = ["train", *COPY, "--recipe.epochs", "3", "--out", "here", *STORED]
+    run(kept, base / "stored", log, 60, stop_after_an_epoch)
     done("tune", *COPY, "--trials", "2", "--max-t", "1", "--retrain", "1", "--out", "search")
     shutil.copytree(base / "search", base / "search-open")
     (base / "search-open" / "result.json").unlink()
@@ -100,7 +106,11 @@ def build(base: Path, log: Path) -> Truths:
         Image.fromarray(rng.integers(0, 255, (8, 8, 3), np.uint8)).save(files / "classes" / name)
     done("train", "--data", "x.npz", "--device", "cpu", "--recipe.epochs", "1", "--out", "named", where=files)
     own_data(files, rng, done)
+    others(files, rng, done)
     told = {
+        "predict saved": done("predict", "saved.safetensors", "p.png", "--device", "cpu", "--json", where=files),
+        "predict named": done("predict", "named", "p.png", "--device", "cpu", "--json", where=files),
+        "unpickle DEQRegressor": done("@unpickle", "deq.safetensors", where=files),
         "eval table": done("eval", "table", "--device", "cpu", "--json", where=files),
         "predict table": done("predict", "table", "other.csv", "--device", "cpu", "--json", where=files),
         "eval moves": done("eval", "moves", "--device", "cpu", "--json", where=files),
@@ -111,6 +121,9 @@ def build(base: Path, log: Path) -> Truths:
         "eval named": done("eval", "named", "--device", "cpu", "--json", where=files),
         "spectrum copy": done("spectrum", "copy", "--json"),
     }
+    shutil.copytree(base / "stored", base / "scratch" / "stored")
+    stored = ("train", "--resume", "anew", *STORED, "--device", "cpu", "--json")
+    told["resume stored"] = done(*stored, where=base / "scratch" / "stored")
     for name in ("unfinished", "image-unfinished", "search-open"):
         shutil.copytree(base / name, base / "scratch" / name)
         verb = "tune" if "search" in name else "train"
@@ -149,6 +162,52 @@ def own_data(files: Path, rng: np.random.Generator, done: Callable[..., Ended]) 
 
         pandas.read_csv(files / "table.csv").to_parquet(files / "table.parquet")
     done("@pickle", "estimator.safetensors", where=files)
+
+
+def others(files: Path, rng: np.random.Generator, done: Callable[..., Ended]) -> None:
+    """Sounds, shapes, folders of pictures and sequences, texts, saved models, trajectories in other formats."""
+    sounds_and_shapes(files)
+    for number in range(12):
+        place = files / "walks" / ("up" if number % 2 else "down") / f"{number}.csv"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        walk = np.cumsum(rng.normal(number % 2, 1, (30, 2)), axis=0)
+        np.savetxt(place, walk, delimiter=",", header="a,b", comments="", fmt="%.3f")
+    (files / "words.txt").write_text("to be or not to be, that is the question; " * 40)
+    (files / "texts.csv").write_text("text,mood\n" + "".join(f"word {n} {n % 3},{'ab'[n % 2]}\n" for n in range(40)))
+    short = ("--device", "cpu", "--recipe.epochs", "1")
+    done("train", "--data", "walks", "--goal", "classify", *short, "--out", "walked", where=files)
+    done("@save", "named", "saved.safetensors", where=files)
+    done("@pickle", "deq.safetensors", "DEQRegressor", where=files)
+    path = np.cumprod(np.full((30, 2), 0.9), axis=0) + 0.1
+    if XARRAY:
+        import xarray
+
+        data = xarray.Dataset({"a": ("time", path[:, 0]), "b": ("time", path[:, 1])})
+        data.to_netcdf(files / "t.nc", engine="scipy")
+        data.to_netcdf(files / "t.h5", engine="h5netcdf")
+    if YAML:
+        (files / "space.yaml").write_text("trials: 1\nparameters:\n  learning_rate: log 1e-4 1e-2\n")
+    if PARQUET:
+        import pandas
+
+        pandas.DataFrame(path, columns=["a", "b"]).to_parquet(files / "t.parquet")
+        pictures = [(files / f"classes/{name}.png").read_bytes() for name in ("cat/1", "cat/2", "dog/1", "dog/2")]
+        (files / "published").mkdir()
+        for part in ("train", "test"):
+            table = pandas.DataFrame({"image": pictures * 5, "label": [0, 0, 1, 1] * 5})
+            table.to_parquet(files / "published" / f"{part}.parquet")
+
+
+def sounds_and_shapes(files: Path) -> None:
+    """song.wav, shape.npy, and a folder of two pictures: what `koopsim fit` takes besides one picture."""
+    from scipy.io import wavfile
+
+    wavfile.write(files / "song.wav", 8000, (8000 * np.sin(0.3 * np.arange(400))).astype(np.int16))
+    grid = np.linspace(-1, 1, 8)
+    np.save(files / "shape.npy", (grid[:, None] ** 2 + grid**2 < 0.5).astype(np.float32))
+    (files / "folder").mkdir()
+    for name in ("1.png", "2.png"):
+        shutil.copy(files / "p.png", files / "folder" / name)
 
 
 def stop_after_an_epoch() -> None:
@@ -238,9 +297,34 @@ def cases() -> list[Case]:
     add("files", f"{arrays} streamed/checkpoint.safetensors", "eval streamed --json", 4, "eval streamed", cpu)
     add("files", arrays, "train --data arrays --recipe.epochs 1 --out r --json", 3, None, cpu)
     add("files", "estimator.safetensors", "@unpickle FILE", 8, "unpickle")
+    add("files", "deq.safetensors", "@unpickle FILE", 4, "unpickle DEQRegressor")
+    stored = "train --resume anew --storage file://HERE/url --json"
+    add("stored", "url/checkpoint.safetensors url/metrics.jsonl url/data.json", stored, 5, "resume stored", cpu)
+    add("stored", "url/config.json url/env.json", stored, 4, None, cpu)
+    add("stored", "url/checkpoint.safetensors url/config.json", stored.replace("anew", "here"), 3, None, cpu)
+    add("files", "song.wav shape.npy", "fit FILE --out f --overwrite --json", 4, None, tuple(FIT))
+    add("files", "folder/1.png", "fit folder --out f --overwrite --json", 3, None, tuple(FIT))
+    add("files", "saved.safetensors", "predict FILE p.png --json", 6, "predict saved", cpu)
+    add("files", "named/checkpoint.safetensors", "predict named p.png --json", 3, "predict named", cpu)
+    add("files", "p.png classes/cat/1.png named/inputs.json", "predict named p.png classes --json", 3, None, cpu)
+    add("files", "walks/up/1.csv", "train --data walks --goal classify --recipe.epochs 1 --out r --json", 2, None, cpu)
+    add("files", "walks/up/1.csv", "predict walked walks --json", 3, None, cpu)
+    texts = "train --data texts.csv --text text --target mood --recipe.epochs 1 --out r --json"
+    add("files", "texts.csv", texts, 2, None, cpu)
+    add("files", "x.npz", "spectrum --cell doors:cell --x FILE --steps 50 --json", 1)
+    add("files", "matrix.npy t.csv", "spectrum --cell doors:cell --x FILE --steps 50 --json", 2)
+    add("copy", "looks.jsonl result.json", "eval . --json", 3, "eval copy", cpu)
+    add("copy", "result.json", "report result.json --out r --json", 2)
+    add("copy", "config.json checkpoint.safetensors env.json", "export . --format hub --out hub --json", 2)
+    if XARRAY:
+        add("files", "t.nc t.h5", "spectrum FILE --json", 5)
+        add("files", "t.nc t.h5", "forecast FILE --json", 2)
+    if PARQUET:
+        add("files", "t.parquet", "spectrum FILE --json", 4)
+        add("files", "published/train.parquet", "train --data published --recipe.epochs 1 --out r --json", 4, None, cpu)
     add(
         "files",
-        "space.toml space.json",
+        "space.toml space.json space.yaml" if YAML else "space.toml space.json",
         "tune copy/sim-single --scale smoke --space FILE --max-t 1 --grace 1 --retrain 0 "
         "--task.train 4 --task.valid 2 --task.test 2 --task.horizon 2 --recipe.batch-size 2 --out s --json",
         3,
@@ -263,6 +347,10 @@ def kind_of(name: str) -> str:
         "toml": "text",
         "ksp": "coded",
         "parquet": "text",
+        "yaml": "text",
+        "wav": "text",
+        "nc": "text",
+        "h5": "text",
     }
     return known.get(ending, "picture")
 

@@ -28,7 +28,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from corpus import AHEAD, COPY, FIT, IMAGE, done_in, own_data
+from corpus import AHEAD, COPY, FIT, IMAGE, STORED, done_in, own_data, sounds_and_shapes
 from warm import begin, run, wait, warm_up
 
 LONG = ["--recipe.epochs", "40"]  # so that most kills find it training
@@ -67,6 +67,15 @@ WORKS = [
     _train("train a forecaster", ["--data", "log.csv", *AHEAD, "--recipe.epochs", "6"]),
     _train("train streamed", ["--data", "arrays", *LONG]),
     _train("train in two processes", [*COPY, "--recipe.epochs", "8", "--devices", "2"]),
+    Work(
+        "train kept at a URL",
+        ["train", *COPY, "--recipe.epochs", "8", "--out", "o", *STORED],
+        ["train", "--resume", "o", *STORED],
+        "o/config.json",
+    ),
+    Work("fit a folder", ["fit", "folder", *FIT, "--steps", "200", "--out", "o"], None, "o/1/network.safetensors"),
+    Work("fit a sound", ["fit", "song.wav", *FIT, "--steps", "60", "--out", "o"], None, "o/song/network.safetensors"),
+    Work("sklearn", ["@pickle", "o/estimator.safetensors"], None, "o/estimator.safetensors"),
     Work("forecast", ["forecast", "ahead", "--data", "log.csv", "--out", "o"], None, "o/forecast.json"),
     Work("fit --bytes", ["fit", "p.png", *FIT[:2], *FIT[-3:], "--bytes", "600", "--out", "o"], None, "o/p/network.ksp"),
     Work("fit", ["fit", "p.png", *FIT, "--steps", "400", "--out", "o"], None, "o/p/network.safetensors"),
@@ -103,15 +112,17 @@ def _content(path: Path) -> Any:
 
 def left(folder: Path) -> dict[str, Any]:
     """{file: content} of all that a work left."""
-    return {str(p.relative_to(folder)): _content(p) for p in sorted((folder / "o").rglob("*")) if p.is_file()}
+    files = [p for name in ("o", "url") for p in sorted((folder / name).rglob("*")) if p.is_file()]
+    return {str(p.relative_to(folder)): _content(p) for p in files}
 
 
 def _fresh(here: Path, files: Path) -> None:
     shutil.rmtree(here, ignore_errors=True)
     here.mkdir(parents=True)
-    for name in ("p.png", "table.csv", "log.csv"):
+    (here / "o").mkdir()
+    for name in ("p.png", "table.csv", "log.csv", "song.wav"):
         shutil.copy(files / name, here / name)
-    for name in ("arrays", "ahead"):
+    for name in ("arrays", "ahead", "folder"):
         shutil.copytree(files / name, here / name)
 
 
@@ -120,12 +131,12 @@ def killed(work: Work, rng: random.Random, root: Path, files: Path, whole: Whole
     here, log, hit = root / "killed", root / "log", 0
     _fresh(here, files)
     for _ in range(rng.randint(1, 2)):
-        pid = begin([*_again(work, here), "--device", "cpu"], here, log)
+        pid = begin(_again(work, here), here, log)
         time.sleep(rng.random() * whole.seconds)
         os.kill(pid, signal.SIGKILL)
         hit += wait(pid, log, 5).status == -signal.SIGKILL  # one that had ended already was not killed
     again = _again(work, here)
-    ended = run([*again, "--device", "cpu"], here, log, max(60.0, 20 * whole.seconds))
+    ended = run(again, here, log, max(60.0, 20 * whole.seconds))
     if ended.status or ended.crashed:
         return hit, f"{work.name}: {' '.join(again)}: status {ended.status}: {ended.err[-300:]}"
     found = left(here)
@@ -149,7 +160,10 @@ def _difference(got: Any, wanted: Any, where: str = "") -> str | None:
 
 
 def _again(work: Work, here: Path) -> list[str]:
-    return work.goes_on if work.goes_on and (here / work.known_by).exists() else [*work.begins, "--overwrite"]
+    if work.begins[0].startswith("@"):  # no verb: it knows no options
+        return work.begins
+    again = work.goes_on if work.goes_on and (here / work.known_by).exists() else [*work.begins, "--overwrite"]
+    return [*again, "--device", "cpu"]
 
 
 def truths(root: Path, files: Path) -> dict[str, Whole]:
@@ -158,7 +172,8 @@ def truths(root: Path, files: Path) -> dict[str, Whole]:
     for work in WORKS:
         here = root / "whole"
         _fresh(here, files)
-        ended = run([*work.begins, "--device", "cpu"], here, root / "log", 120)
+        verb = [] if work.begins[0].startswith("@") else ["--device", "cpu"]
+        ended = run([*work.begins, *verb], here, root / "log", 120)
         if ended.status:
             raise RuntimeError(f"{work.name}: {ended.err[-2000:]}")
         found[work.name] = Whole(left(here), ended.seconds)
@@ -191,7 +206,9 @@ def kill_campaign(kills: int, jobs: int, seed: int, minutes: float) -> dict[str,
     with tempfile.TemporaryDirectory(prefix="koopsim-kills-") as folder:
         base = Path(folder)
         Image.frombytes("RGB", (8, 8), random.Random(seed).randbytes(192)).save(base / "p.png")
-        own_data(base, np.random.default_rng(seed), done_in(base / "log"))
+        rng, done = np.random.default_rng(seed), done_in(base / "log", base)
+        own_data(base, rng, done)
+        sounds_and_shapes(base)
         whole = truths(base, base)
         shares = [(n, jobs, seed, base, whole, began + 60 * minutes) for n in range(jobs)]
         with multiprocessing.get_context("fork").Pool(jobs) as pool:

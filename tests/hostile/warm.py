@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import signal
 import time
@@ -46,7 +47,10 @@ def warm_up() -> None:
     import tyro  # noqa: F401
 
     import koopsim.cli.evaluate
+    import koopsim.cli.export
     import koopsim.cli.fit
+    import koopsim.cli.forecast
+    import koopsim.cli.predict
     import koopsim.cli.render
     import koopsim.cli.report
     import koopsim.cli.spectrum
@@ -61,10 +65,16 @@ def warm_up() -> None:
     import koopsim.zoo  # noqa: F401
 
     PIL.Image.init()
+    extras = ("pandas", "pyarrow.parquet", "xarray", "h5netcdf", "scipy.io.wavfile", "fsspec.implementations.local")
+    for extra in extras:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(extra)
 
 
 def begin(argv: Sequence[str], where: Path, log: Path, prepare: Callable[[], None] | None = None) -> int:
-    """Fork; the child is `koopsim ARGV` in the folder `where`, once it is prepared. Its process id."""
+    """Fork; the child is `koopsim ARGV` in the folder `where` (HERE in an argument), once it is prepared. Its process
+    id."""
+    argv = [argument.replace("HERE", str(where)) for argument in argv]
     pid = os.fork()
     if pid:
         return pid

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import Any
 
 from koopsim.errors import KoopsimError
@@ -23,8 +24,12 @@ def require_each(config: Any, names: Iterable[str], ok: Callable[[Any], bool], m
     """Refuse the first of the named entries that is not ok; `must` has places for its name and its value."""
     for name in names:
         value = getattr(config, name)
-        if not ok(value):
-            raise KoopsimError(must.format(name, value))
+        try:
+            good = ok(value)
+        except TypeError:  # of another kind than can be compared
+            good = False
+        if not good:
+            raise KoopsimError(must.format(name, value if isinstance(value, (int, float)) else in_short(value)))
 
 
 SEEDS = 2**40  # a picture's or a trial's own seed is a multiple of one, and still fits in 64 bits
@@ -68,7 +73,7 @@ def in_short(data: Any) -> str:
 
 
 def positive(count: int) -> bool:
-    return count >= 1
+    return isinstance(count, Integral) and count >= 1
 
 
 def positive_or_none(count: int | None) -> bool:

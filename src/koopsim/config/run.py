@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from koopsim.config.checks import positive, require, require_each, require_sane
 from koopsim.config.kinds_of import ModelConfig, TaskConfig
 
 SMALLEST = 1e-30  # of Adam's eps: float32 rounds smaller ones to zero in the end, and then divides by it
+
+
+Schedule = Literal["constant", "step", "onecycle", "cosine"]
+SCHEDULES = ", ".join(get_args(Schedule))
 
 
 @dataclass(frozen=True)
@@ -18,7 +22,7 @@ class Recipe:
     batch_size: int = 20
     epochs: int = 20
     learning_rate: float = 1e-3
-    schedule: Literal["constant", "step", "onecycle", "cosine"] = "constant"
+    schedule: Schedule = "constant"
     step_size: int = 10  # epochs between drops of the step schedule
     warm_up: int = 0  # steps over which the learning rate first rises
     eps: float = 1e-8
@@ -40,18 +44,16 @@ class Recipe:
 
     def __post_init__(self) -> None:
         require_each(self, ("batch_size", "epochs", "step_size"), positive, "{} is {}; it must be at least 1.")
-        require(
-            self.patience is None or self.patience >= 1,
-            lambda: f"patience is {self.patience}; it is a number of epochs, at least 1.",
-        )
+        told = "{} is {}; it is a number of epochs, at least 1."
+        require_each(self, ("patience",), lambda v: v is None or v >= 1, told)
         names = ("shift", "rotate", "cutout", "weight_decay", "warm_up")
         require_each(self, names, lambda value: value >= 0, "{} is {}; it must not be negative.")
         require_each(self, ("label_smoothing", "average", "zoom"), lambda v: 0 <= v < 1, "{} is {}; it lies in [0, 1).")
-        require(self.learning_rate > 0, lambda: f"The learning rate is {self.learning_rate}; it must be positive.")
-        require(self.eps >= SMALLEST, lambda: f"Adam's eps is {self.eps}; it must be at least {SMALLEST}.")
-        require(
-            self.clip_norm is None or self.clip_norm > 0, lambda: f"clip_norm is {self.clip_norm}; it must be positive."
-        )
+        least = f"Adam's eps is {{1}}; it must be at least {SMALLEST}."
+        require_each(self, ("learning_rate",), lambda v: v > 0, "The learning rate is {1}; it must be positive.")
+        require_each(self, ("eps",), lambda v: v >= SMALLEST, least)
+        require_each(self, ("clip_norm",), lambda v: v is None or v > 0, "{} is {}; it must be positive.")
+        require_each(self, ("schedule",), get_args(Schedule).__contains__, f"{{}} is {{}}; expected {SCHEDULES}.")
 
 
 @dataclass(frozen=True)

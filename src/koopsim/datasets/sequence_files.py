@@ -58,7 +58,8 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     groups = {p.name: _files(p) for p in folders} or {"": _files(path)}
     files = [file for own in groups.values() for file in own]
-    parts = [_file(file, columns) for file in files]
+    by_folder = bool(folders) and not columns.target  # the label is the folder's name, and no column of a file
+    parts = [_file(file, replace(columns, goal=None) if by_folder else columns) for file in files]
     _require_alike(parts)
     names = tuple(str(file.relative_to(path).with_suffix("")) for file in files)
     found = replace(parts[0], path=str(path), values=[p.values[0] for p in parts], names=names)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib import import_module
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -84,8 +85,8 @@ class DEQ(nn.Module):
         for name, steps, how in ((solver, max_steps, tol), tuple(vars(self.backward).values())):
             solver_named(name)
             tolerance(how)
-            if steps < 1:
-                raise KoopsimError(f"max_steps={steps}: expected at least 1.")
+            if not isinstance(steps, Integral) or steps < 1:
+                raise KoopsimError(f"max_steps={steps!r}: expected a whole number of at least 1.")
         if isinstance(gradient, str) and gradient not in GRADIENTS:
             raise KoopsimError(f"There is no gradient {gradient!r}.{did_you_mean(gradient, GRADIENTS)}")
         if not callable(cell):

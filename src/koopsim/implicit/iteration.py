@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol, TypeGuard
 
 import numpy as np
@@ -67,8 +68,8 @@ class Tolerance:
     sizes: tuple[int, ...] = ()  # of the parts of a sample, each with its own residual; none: the state is one
 
     def __post_init__(self) -> None:
-        if not self.value > 0:
-            raise KoopsimError(f"tol={self.value}: expected a positive residual.")
+        if not (isinstance(self.value, Real) and self.value > 0):
+            raise KoopsimError(f"tol={self.value!r}: expected a positive residual.")
         if not callable(self.kind) and self.kind not in KINDS:
             raise KoopsimError(f"The residual is {self.kind!r}; expected {', '.join(KINDS)}, or a norm of (g, f(z)).")
 

@@ -52,8 +52,12 @@ class SIM(Model):
     ):
         super().__init__()
         for name, size in (("lift_dim", lift_dim), ("hidden", hidden), ("outputs", outputs)):
-            if not isinstance(size, int) or size < 1:
+            if type(size) is bool or not isinstance(size, int) or size < 1:
                 raise ValueError(f"{name} is {size!r}; expected a whole number of at least 1.")
+        if not callable(lift):
+            raise ValueError(f"The lift is {lift!r}; expected a module: nn.Identity() for none.")
+        if fourier is not None and not isinstance(fourier, RandomFourierFeatures):
+            raise ValueError(f"fourier is {fourier!r}; expected koopsim.nn.RandomFourierFeatures(...), or None.")
         lifted = lift_dim if fourier is None else 2 * fourier.frequencies.shape[0]
         self.mu = lift
         self.psi = nn.Identity() if fourier is None else fourier
@@ -73,6 +77,8 @@ class SIM(Model):
         return self.nu(self.limit(self.lifted(x)))
 
     def forward(self, x: Tensor) -> Tensor:
+        if not hasattr(x, "is_floating_point"):
+            raise ValueError(f"x is {type(x).__name__}; expected a tensor: torch.as_tensor(x, dtype=torch.float32).")
         if on_cpu(x, self.h.weight) and self._foldable(x):
             return self.folded(x)
         if isinstance(self.mu, TCN) and isinstance(self.psi, nn.Identity) and self.mu.channels <= TAIL_SIZES[2]:

@@ -20,7 +20,7 @@ from koopsim.config import Run
 from koopsim.engine.drive import pick_device
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
-from koopsim.presets import run_of
+from koopsim.presets import asked_run
 from koopsim.progress import Progress
 from koopsim.searching.confirm import confirmed, confirmed_search
 from koopsim.searching.directory import MOST_RETRAININGS, TUNE_FOLDER, Cluster, Search, SearchDirectory
@@ -79,7 +79,9 @@ def search(
     `space`: a SearchSpace, or changes to the paper's such as ["learning_rate=log 1e-4 1e-2", "batch_size=1,2,5"]. A
     search that was stopped in `out` goes on; a finished one is read.
     """
-    name, run = (what, run_of(what, scale)) if isinstance(what, str) else ("run", what)
+    name, run = asked_run(what, scale)
+    if isinstance(space, str) or not isinstance(space, (SearchSpace, Sequence)):
+        raise KoopsimError(f"space is {space!r}; expected a SearchSpace, or a list such as ['batch_size=1,2,5'].")
     base = base_of(run)
     own = space if isinstance(space, SearchSpace) else space_from_arguments(space_of(base, scale), base, tuple(space))
     own = own if trials is None else replace(own, trials=trials)

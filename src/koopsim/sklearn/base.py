@@ -28,6 +28,7 @@ from koopsim.datasets.row_splits import TEST, split_rows
 from koopsim.engine.drive import pick_device
 from koopsim.engine.threads import few_threads
 from koopsim.errors import KoopsimError
+from koopsim.files.masks import unmasked
 from koopsim.files.tensors import require_match, tensors_bytes, tensors_of
 from koopsim.models import build
 from koopsim.nn import count_parameters
@@ -167,7 +168,7 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
 
     def _checked(self, X: Any) -> Array:
         check_is_fitted(self, "_learnt")
-        return validate_data(self, X, reset=False, dtype=np.float64)  # pyright: ignore[reportReturnType]
+        return validate_data(self, unmasked(X), reset=False, dtype=np.float64)  # pyright: ignore[reportReturnType]
 
     def _outputs(self, X: Any) -> Array:
         """(n, outputs)."""

@@ -14,6 +14,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import column_or_1d, validate_data
 
+from koopsim.files.masks import unmasked
 from koopsim.sklearn.base import Array, RowEstimator, moments
 
 
@@ -26,7 +27,7 @@ class RowClassifier(ClassifierMixin, RowEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from rows X (n, d) and their labels y (n,), of any kind."""
-        X, y = validate_data(self, X, y, dtype=np.float64)
+        X, y = validate_data(self, unmasked(X), unmasked(y), dtype=np.float64)
         check_classification_targets(y)
         self.classes_ = np.unique(y)
         self._refuse_one_class()
@@ -36,7 +37,7 @@ class RowClassifier(ClassifierMixin, RowEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Learn from more rows: one epoch over them. The first call says all `classes`; the scaling is its rows'."""
         first = not self.__sklearn_is_fitted__()
-        X, y = validate_data(self, X, y, dtype=np.float64, reset=first)
+        X, y = validate_data(self, unmasked(X), unmasked(y), dtype=np.float64, reset=first)
         check_classification_targets(y)
         if first:
             if classes is None:
@@ -90,13 +91,14 @@ class RowRegressor(RegressorMixin, RowEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from rows X (n, d) and numbers y, (n,) or (n, outputs)."""
-        X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True)
+        X, y = validate_data(self, unmasked(X), unmasked(y), dtype=np.float64, multi_output=True, y_numeric=True)
         self._fit(X, y, sample_weight)
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from more rows: one epoch over them. The scaling is that of the first call's rows."""
         first = not self.__sklearn_is_fitted__()
+        X, y = unmasked(X), unmasked(y)
         X, y = validate_data(self, X, y, dtype=np.float64, multi_output=True, y_numeric=True, reset=first)
         self._fit(X, y, sample_weight, further=True)
         return self

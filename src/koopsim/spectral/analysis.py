@@ -188,7 +188,10 @@ def _checked(A: Any) -> NDArray:
                 f"{' x '.join(f'{k:,}' for k in A.shape)}: give it P.T @ A @ P for a basis P of what is in question"
             )
         A = A.toarray()
-    A = np.asarray(unmasked(A))
+    try:
+        A = np.asarray(unmasked(A))
+    except ValueError:
+        raise ValueError("analyze needs a square matrix; got rows of different lengths") from None
     if A.dtype.kind not in "fcbiu":
         try:
             A = A.astype(np.float64)

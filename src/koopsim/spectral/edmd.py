@@ -121,6 +121,10 @@ class EDMD(TransformerMixin, BaseEstimator):
     def _check_parameters(self) -> None:
         if not self.ridge >= 0:
             raise ValueError(f"ridge must be >= 0; got {self.ridge}")
+        if self.device is not None:
+            _require_device(self.device)
+        if self.chunk is not None and not (isinstance(self.chunk, Integral) and self.chunk >= 1):
+            raise ValueError(f"chunk must be a whole number of rows >= 1, or None; got {self.chunk!r}")
         rank: Any = self.rank
         if rank is not None and rank != "auto" and not (isinstance(rank, Integral) and int(rank) >= 1):
             raise ValueError(f'rank must be a whole number >= 1, "auto" or None; got {self.rank!r}')
@@ -253,6 +257,8 @@ class EDMD(TransformerMixin, BaseEstimator):
 
         X is one state (d,), or several (n, d). A model with delays takes a history (m, d) and goes on from its end.
         """
+        if not isinstance(steps, Integral) or steps < 0:
+            raise ValueError(f"steps must be a whole number >= 0; got {steps!r}")
         one = np.ndim(X) == 1 or isinstance(self.dictionary_, Delays)
         Z, seen = self._seen(np.atleast_2d(X), inputs)
         if isinstance(self.dictionary_, Delays):
@@ -303,3 +309,12 @@ class EDMD(TransformerMixin, BaseEstimator):
         from .summary import plot_edmd
 
         return plot_edmd(self, X, inputs, trust, control)
+
+
+def _require_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"there is no device {device!r}; expected one such as cpu, cuda or cuda:1") from None

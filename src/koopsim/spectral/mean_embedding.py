@@ -62,4 +62,7 @@ def embedding_of_density(density: InvariantDensity, features: RandomFourier) -> 
 
 def mmd(first: Array, second: Array) -> Array:
     """|| m - m' || along the last axis: the distance of two measures by their embeddings."""
-    return np.linalg.norm(np.asarray(first) - np.asarray(second), axis=-1)
+    first, second = np.asarray(first), np.asarray(second)
+    if first.shape[-1:] != second.shape[-1:]:
+        raise ValueError(f"two embeddings have as many numbers each; got shapes {first.shape} and {second.shape}")
+    return np.linalg.norm(first - second, axis=-1)

@@ -17,6 +17,7 @@ brought down to the size of the diagonal. A noise that was given is one in the u
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ def effective_noise(A: NDArray[Any], noise: float | None) -> Noise:
     """The relative noise to use, and in words where it comes from."""
     floor = 64 * A.shape[0] * EPS64
     if noise is not None:
-        if isinstance(noise, complex) or not np.isfinite(noise) or not 0 <= noise < 1:
+        if not isinstance(noise, Real) or not np.isfinite(noise) or not 0 <= noise < 1:
             raise ValueError(f"noise must be a number in [0, 1), relative to ||A||; got {noise!r}")
         if noise >= floor:
             return Noise(float(noise), "as given", declared=True, rounding=False)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
-from koopsim.config import Recipe, Run, TaskConfig
+from koopsim.config import SEEDS, Recipe, Run, TaskConfig
 from koopsim.errors import KoopsimError
 from koopsim.files.masks import require_unmasked
 from koopsim.kinds import TaskKind, register
@@ -56,6 +56,18 @@ class Learning:
     workers: int = 0
     capture: bool | None = None
     compile: bool = False
+
+    def __post_init__(self) -> None:
+        functions = {"loss": self.loss} | dict(self.metrics if isinstance(self.metrics, Mapping) else {"metrics": 0})
+        for name, function in functions.items():
+            if function is not None and not callable(function):
+                raise KoopsimError(f"{name} is {function!r}; expected a function of (outputs, target) by that name.")
+        if isinstance(self.valid, str) or (isinstance(self.valid, (int, float)) and not 0 <= self.valid < 1):
+            raise KoopsimError(f"valid is {self.valid!r}; expected data, or a share of at least 0 and below 1.")
+        if not isinstance(self.recipe, Recipe):
+            raise KoopsimError(f"recipe is {self.recipe!r}; expected koopsim.Recipe(...).")
+        if not isinstance(self.seed, int) or not 0 <= self.seed < SEEDS:
+            raise KoopsimError(f"seed is {self.seed!r}; it lies between 0 and {SEEDS - 1}.")
 
 
 @dataclass(frozen=True)

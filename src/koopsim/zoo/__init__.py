@@ -56,6 +56,12 @@ def load(what: Path | str, device: torch.device | str = "cpu", model: nn.Module 
 
     model   of a run of your own module: one like it, which is copied
     """
+    if not isinstance(what, (str, Path)):
+        raise KoopsimError(f"This is {type(what).__name__}; expected a run directory, a file, or a name of the zoo.")
+    try:
+        device = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise KoopsimError(f"There is no device {device!r}; expected one such as cpu, cuda or cuda:1.") from None
     if model is not None:
         return load_into(what, model, device)
     if Path(what).is_file():
