@@ -311,7 +311,6 @@ def cases() -> list[Case]:
     add("files", "walks/up/1.csv", "predict walked walks --json", 3, None, cpu)
     texts = "train --data texts.csv --text text --target mood --recipe.epochs 1 --out r --json"
     add("files", "texts.csv", texts, 2, None, cpu)
-    add("files", "x.npz", "spectrum --cell doors:cell --x FILE --steps 50 --json", 1)
     add("files", "matrix.npy t.csv", "spectrum --cell doors:cell --x FILE --steps 50 --json", 2)
     add("copy", "looks.jsonl result.json", "eval . --json", 3, "eval copy", cpu)
     add("copy", "result.json", "report result.json --out r --json", 2)
