@@ -63,8 +63,8 @@ def test_a_model_that_is_not_fused_is_the_model(tmp_path):
 def test_a_file_is_timed_beside_the_model(tmp_path):
     config, model = small("digits/sim-single")
     done = export_model(model, config, tmp_path / "model.pt2", "pt2")
-    assert 0 < done.milliseconds < 1000
-    assert 0 < done.model_milliseconds < 1000
+    assert done.milliseconds > 0
+    assert done.model_milliseconds > 0
     assert export_model(model, config, tmp_path / "other.pt2", "pt2", check=False).milliseconds is None
 
 

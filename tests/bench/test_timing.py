@@ -25,14 +25,26 @@ def squares(y, target):
     return (y - target).square().mean()
 
 
-def test_a_work_twice_as_long_takes_twice_the_time():
-    makers = {"one": lambda: lambda: time.sleep(0.02), "two": lambda: lambda: time.sleep(0.04)}
+@pytest.fixture
+def work(monkeypatch):
+    """work(seconds): so long by a clock that nobody else's load moves."""
+    now = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+
+    def spend(seconds: float) -> None:
+        now[0] += seconds
+
+    return spend
+
+
+def test_a_work_twice_as_long_takes_twice_the_time(work):
+    makers = {"one": lambda: lambda: work(0.02), "two": lambda: lambda: work(0.04)}
     found = measure(makers, CPU, turns=3)
-    assert found["two"].seconds / found["one"].seconds == pytest.approx(2, rel=0.3)
+    assert found["two"].seconds / found["one"].seconds == pytest.approx(2)
     assert found["one"].turns == 3
     assert found["one"].peak_bytes is None
     by_unit = measure(makers, CPU, turns=3, units={"two": 2})
-    assert by_unit["two"].seconds / by_unit["one"].seconds == pytest.approx(1, rel=0.3)
+    assert by_unit["two"].seconds / by_unit["one"].seconds == pytest.approx(1)
 
 
 def test_short_works_are_repeated_and_all_are_warmed_up():
@@ -41,9 +53,9 @@ def test_short_works_are_repeated_and_all_are_warmed_up():
     assert len(calls) >= 2 + 3 * 100
 
 
-def test_a_median_is_not_moved_by_one_slow_turn():
+def test_a_median_is_not_moved_by_one_slow_turn(work):
     slow = iter([0, 0, 0.02, 0.5, 0.02])
-    found = measure({"work": lambda: lambda: time.sleep(next(slow, 0.02) or 0.02)}, CPU, turns=3)
+    found = measure({"work": lambda: lambda: work(next(slow, 0.02) or 0.02)}, CPU, turns=3)
     assert found["work"].seconds < 0.1
     assert found["work"].spread > 0.4
 

@@ -27,7 +27,12 @@ VERBS = {
     "forecast": ["forecast", "t.csv", "--steps", "5", "--out", "o"],
     "export": ["export", "run", "--format", "pt2", "--no-check", "--out", "m.pt2"],
     "render": ["render", "fits/p", "--out", "r.png", "--device", "cpu"],
+    "predict": ["predict", "named", "p.png", "--out", "a.csv", "--device", "cpu"],
+    "bench": ["bench", "fuse", "--quick", "--device", "cpu", "--out", "o"],
+    "reproduce": ["reproduce", "figure1", "--scale", "smoke", "--out", "o"],
+    "data": ["data", "get", "digits", "--root", "o"],
 }
+WRITTEN = {"o", "m.pt2", "r.png", "a.csv"}  # by --out or --root
 
 
 def koopsim(argv, where: Path, environment: dict[str, str] | None = None, **more) -> subprocess.CompletedProcess:
@@ -46,6 +51,10 @@ def made(tmp_path_factory):
     np.savetxt(folder / "t.csv", np.cos(0.3 * np.arange(60))[:, None])
     assert koopsim([*RUN, "--out", "run"], folder).returncode == 0
     assert koopsim(["fit", "p.png", *FIT, "--out", "fits"], folder).returncode == 0
+    rng = np.random.default_rng(0)
+    np.savez(folder / "x.npz", x=rng.integers(0, 255, (40, 8, 8), np.uint8), y=np.arange(40) % 2)
+    named = ["train", "--data", "x.npz", "--device", "cpu", "--recipe.epochs", "1", "--out", "named"]
+    assert koopsim(named, folder).returncode == 0
     return folder
 
 
@@ -81,41 +90,77 @@ def test_a_reader_that_goes_away_makes_no_noise(verb, here):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["train", "tune", "fit", "report", "spectrum", "forecast"])
-def test_a_folder_that_is_not_utf8_is_refused_before_the_work(verb, here):
+@pytest.mark.parametrize("verb", [verb for verb, argv in VERBS.items() if WRITTEN & set(argv)])
+def test_a_path_that_is_not_utf8_is_refused_before_the_work(verb, here):
     argv = [os.fsencode(a) for a in VERBS[verb]]
-    argv[argv.index(b"o")] = b"\xff\xfe"
+    place = next(i for i, a in enumerate(VERBS[verb]) if a in WRITTEN)
+    argv[place] = b"\xff\xfe" + os.fsencode(Path(VERBS[verb][place]).suffix)
     done = koopsim(argv, here)
-    assert done.returncode == 2
+    assert done.returncode == 2, done.stderr[-2000:]
     assert done.stderr.count(b"\n") == 1
     assert b"is not UTF-8" in done.stderr
-    assert not (here / os.fsdecode(b"\xff\xfe")).exists()
+    assert not (here / os.fsdecode(argv[place])).exists()
+
+
+LARGE = {
+    "train": ["--model.hidden", "200000"],
+    "tune": ["--model.hidden", "200000"],
+    "fit": ["--features", "200000000"],
+    "spectrum": ["--as", "matrix"],
+    "forecast": [],
+    "predict": [],
+}  # what asks for too much; the other verbs have nothing that could
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["train", "fit", "spectrum"])
-def test_too_little_memory_is_one_line(verb, here):
-    """4 GiB of addresses let Python and PyTorch in, and not what is asked for."""
+@pytest.mark.parametrize("verb", VERBS)
+def test_little_memory(verb, here):
+    """6 GiB of addresses let Python, PyTorch and ordinary work in, and not what is too large: that is one line."""
     import resource
 
-    large = {
-        "train": ["--model.hidden", "200000"],
-        "fit": ["--features", "200000000"],
-        "spectrum": ["--as", "matrix"],
-    }[verb]
-    if verb == "spectrum":
-        with (here / "a.npy").open("wb") as file:
+    argv = [*VERBS[verb], *LARGE.get(verb, [])]
+    if verb in ("spectrum", "forecast", "predict"):
+        with (here / "large.npy").open("wb") as file:
             header = {"descr": "<f8", "fortran_order": False, "shape": (30_000, 30_000)}
             np.lib.format.write_array_header_1_0(file, header)
             file.truncate(file.tell() + 30_000 * 30_000 * 8)
+        argv = ["large.npy" if a in ("a.npy", "t.csv") else a for a in argv]
+    if verb == "predict":
+        Image.new("1", (13_000, 13_000)).save(here / "p.png")
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (6 * 2**30, 6 * 2**30))
 
-    done = koopsim([*VERBS[verb], *large], here, preexec_fn=limited)
-    assert done.returncode == 2, done.stderr[-2000:]
+    done = koopsim(argv, here, preexec_fn=limited)
     assert b"Traceback" not in done.stderr
-    assert b"memory" in done.stderr
+    assert done.returncode == (2 if verb in LARGE else 0), done.stderr[-2000:]
+    if verb in LARGE:
+        assert b"memory" in done.stderr or b"pixels" in done.stderr
+
+
+IMPATIENT = """
+import os, signal, sys
+import torch, matplotlib.pyplot, koopsim.cli.{module}
+from koopsim.cli.leaving import run_and_leave
+signal.signal(signal.SIGVTALRM, lambda number, frame: os.kill(os.getpid(), signal.SIGINT))
+signal.setitimer(signal.ITIMER_VIRTUAL, {after}, 0.01)  # seconds of its own, which no other process uses up
+run_and_leave()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [0.05, 0.4])
+@pytest.mark.parametrize("verb", VERBS)
+def test_ctrl_c_again_and_again(verb, after, here):
+    """An impatient user, whatever the verb is doing: no traceback, and no file that is half there."""
+    module = {"eval": "evaluate"}.get(verb, verb)
+    command = [sys.executable, "-c", IMPATIENT.format(module=module, after=after), *VERBS[verb]]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"}
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, timeout=300, check=False)
+    assert done.returncode in (0, 130), done.stderr[-2000:]
+    assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+    assert not list(here.rglob("*.koopsim-part"))
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 
@@ -122,11 +121,9 @@ def tool(name: str):
 def test_the_site_builds_and_no_link_is_dead(tmp_path):
     if importlib.util.find_spec("mkdocs") is None:
         pytest.skip("mkdocs is not installed: pip install 'koopsim[docs]'")
-    began = time.perf_counter()
     command = [sys.executable, str(ROOT / "tools" / "site.py"), "--out", str(tmp_path / "site")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert time.perf_counter() - began < 180
     assert "analyze" in (tmp_path / "site" / "reference" / "spectral.html").read_text()
     assert (tmp_path / "site" / "search" / "search_index.js").exists()  # found without a server
     assert "<math" in (tmp_path / "site" / "theory.html").read_text()

@@ -57,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()  # a reader that has gone away is noticed here, not when Python ends
         return status
+    except KeyboardInterrupt:  # pressed again while it was ending
+        return 130
     except BrokenPipeError:  # as in `| head -1`: nobody is left to tell
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (sys.stdout, sys.stderr):

@@ -6,6 +6,7 @@ before its end is done: threads are waited for, what registered itself is called
 
 import atexit
 import os
+import signal
 import sys
 import threading
 
@@ -13,8 +14,10 @@ from koopsim.cli import main
 
 
 def run_and_leave() -> None:
-    """The command: a verb, and the end of the process."""
-    leave(main())
+    """The command: a verb, and the end of the process, which no further Ctrl-C disturbs."""
+    status = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave(status)
 
 
 def leave(status: int) -> None:

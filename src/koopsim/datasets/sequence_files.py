@@ -58,8 +58,8 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     groups = {p.name: _files(p) for p in folders} or {"": _files(path)}
     files = [file for own in groups.values() for file in own]
-    by_folder = bool(folders) and not columns.target  # the label is the folder's name, and no column of a file
-    parts = [_file(file, replace(columns, goal=None) if by_folder else columns) for file in files]
+    own = _of_folders(columns) if folders else columns
+    parts = [_file(file, own) for file in files]
     _require_alike(parts)
     names = tuple(str(file.relative_to(path).with_suffix("")) for file in files)
     found = replace(parts[0], path=str(path), values=[p.values[0] for p in parts], names=names)
@@ -71,6 +71,11 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
         return found
     labels = np.repeat(np.arange(len(groups)), [len(own) for own in groups.values()])
     return replace(found, labels=labels, classes=tuple(groups))
+
+
+def _of_folders(columns: OwnColumns) -> OwnColumns:
+    """Where no column is the target, the label is the folder's name: a file alone has none to look for."""
+    return columns if columns.target else replace(columns, goal=None)
 
 
 def _require_alike(parts: list[Sequences]) -> None:
