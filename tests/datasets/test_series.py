@@ -116,3 +116,22 @@ def test_no_torch_for_a_file():
     code = "import sys, koopsim.datasets.series; print('torch' in sys.modules or 'pandas' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+def test_a_broken_hdf5_file_has_one_sentence_and_no_last_words(tmp_path, capsys):
+    """One flipped bit behind the header: h5netcdf's half-opened file must not complain when it is thrown away."""
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    file = tmp_path / "t.h5"
+    xarray.Dataset({"a": ("time", Z[:, 0])}).to_netcdf(file, engine="h5netcdf")
+    whole, refused = file.read_bytes(), 0
+    for place in range(len(whole) // 12, len(whole) // 2, len(whole) // 12):
+        broken = bytearray(whole)
+        broken[place] ^= 1
+        file.write_bytes(broken)
+        try:
+            read_series(file)
+        except KoopsimError:
+            refused += 1
+    assert refused
+    assert capsys.readouterr().err == ""

@@ -58,7 +58,7 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
     folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
     groups = {p.name: _files(p) for p in folders} or {"": _files(path)}
     files = [file for own in groups.values() for file in own]
-    own = _of_folders(columns) if folders else columns
+    own = _own_columns(columns, bool(folders))
     parts = [_file(file, own) for file in files]
     _require_alike(parts)
     names = tuple(str(file.relative_to(path).with_suffix("")) for file in files)
@@ -73,9 +73,9 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
     return replace(found, labels=labels, classes=tuple(groups))
 
 
-def _of_folders(columns: OwnColumns) -> OwnColumns:
-    """Where no column is the target, the label is the folder's name: a file alone has none to look for."""
-    return columns if columns.target else replace(columns, goal=None)
+def _own_columns(columns: OwnColumns, labelled: bool) -> OwnColumns:
+    """Of one file: where the label is its folder's name and no column is the target, it has no label to look for."""
+    return replace(columns, goal=None) if labelled and not columns.target else columns
 
 
 def _require_alike(parts: list[Sequences]) -> None:

@@ -11,7 +11,10 @@ A column `t` or `time` is time and no state; a column `trajectory` says which on
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -245,27 +248,48 @@ def _read_xarray(path: Path) -> Series:
         import xarray
     except ImportError:
         raise KoopsimError(f"{path} needs xarray and h5netcdf: pip install 'koopsim[data]'.") from None
-    try:
-        with _opened(xarray, path) as dataset:
-            wanted = {str(n): v for n, v in dataset.variables.items() if v.dtype.kind in "fciubM"}
-            require_memory(2 * sum(v.nbytes for v in wanted.values()), f"{path} asks for")
-            time = next((n for n in wanted if n.lower() in TIMES), None)
-            along = wanted[time].dims[0] if time and wanted[time].dims else None
-            arrays = {}
-            for name, variable in wanted.items():
-                if name != time and name in variable.dims:
-                    continue  # a coordinate of space
-                if along is not None and along in variable.dims:
-                    variable = variable.transpose(along, ...)
-                elif along is not None:
-                    continue
-                array = np.asarray(variable.values)
-                arrays[name] = array.reshape(array.shape[0], -1) if array.ndim > 2 else array
-    except KoopsimError:
-        raise
-    except Exception as error:  # the same of HDF5
-        raise KoopsimError(f"{path} cannot be read by xarray: {_first(error)}.") from error
+    problem = ""
+    with _no_last_words():
+        try:
+            with _opened(xarray, path) as dataset:
+                arrays = _arrays_of(dataset, path)
+        except KoopsimError:
+            raise
+        except Exception as error:  # the same of HDF5
+            problem = _first(error)
+        if problem:
+            gc.collect()
+    if problem:
+        raise KoopsimError(f"{path} cannot be read by xarray: {problem}.")
     return _variables(arrays, path)
+
+
+@contextmanager
+def _no_last_words() -> Iterator[None]:
+    """h5netcdf's file that could not be opened cannot be closed either, and says so when it is thrown away."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _arrays_of(dataset: Any, path: Path) -> dict[str, Any]:
+    wanted = {str(n): v for n, v in dataset.variables.items() if v.dtype.kind in "fciubM"}
+    require_memory(2 * sum(v.nbytes for v in wanted.values()), f"{path} asks for")
+    time = next((n for n in wanted if n.lower() in TIMES), None)
+    along = wanted[time].dims[0] if time and wanted[time].dims else None
+    arrays = {}
+    for name, variable in wanted.items():
+        if name != time and name in variable.dims:
+            continue  # a coordinate of space
+        if along is not None and along in variable.dims:
+            variable = variable.transpose(along, ...)
+        elif along is not None:
+            continue
+        array = np.asarray(variable.values)
+        arrays[name] = array.reshape(array.shape[0], -1) if array.ndim > 2 else array
+    return arrays
 
 
 def _opened(xarray: Any, path: Path) -> Any:
