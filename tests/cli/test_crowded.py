@@ -90,12 +90,17 @@ def test_a_reader_that_goes_away_makes_no_noise(verb, here):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", [verb for verb, argv in VERBS.items() if WRITTEN & set(argv)])
+@pytest.mark.parametrize("verb", [verb for verb, argv in VERBS.items() if WRITTEN & set(argv) and verb != "data"])
 def test_a_path_that_is_not_utf8_is_refused_before_the_work(verb, here):
     argv = [os.fsencode(a) for a in VERBS[verb]]
     place = next(i for i, a in enumerate(VERBS[verb]) if a in WRITTEN)
     argv[place] = b"\xff\xfe" + os.fsencode(Path(VERBS[verb][place]).suffix)
     done = koopsim(argv, here)
+    assert b"Traceback" not in done.stderr
+    if verb in ("export", "render", "predict"):  # one file, which may be called anything
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert (here / os.fsdecode(argv[place])).stat().st_size
+        return
     assert done.returncode == 2, done.stderr[-2000:]
     assert done.stderr.count(b"\n") == 1
     assert b"is not UTF-8" in done.stderr
