@@ -80,7 +80,7 @@ def balanced(A: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         moved = False
         for i in range(n):
             column, row = np.hypot(size[:, i].max(), floor), np.hypot(size[i].max(), floor)
-            shift = round(0.5 * np.log2(row / column))
+            shift = round(0.5 * (np.log2(row) - np.log2(column)))  # their ratio may underflow
             if shift and column * 2.0**shift + row * 2.0**-shift < WORTH * (column + row):
                 exponent[i] += shift
                 size[:, i] *= 2.0**shift
