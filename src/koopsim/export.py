@@ -164,15 +164,6 @@ def load_exported(file: Path) -> tuple[Callable[[Tensor], Tensor], str] | None:
     return lambda x: torch.as_tensor(session.run(None, {name: x.numpy()})[0]), f"onnxruntime {onnxruntime.__version__}"
 
 
-def run_exported(file: Path, x: Tensor) -> tuple[Tensor, str] | None:
-    """What an exported file answers to x, and which runtime said so; None where onnxruntime is not installed."""
-    found = load_exported(file)
-    if found is None:
-        return None
-    with torch.no_grad(), _quiet():
-        return found[0](x), found[1]
-
-
 @torch.no_grad()
 def milliseconds(answer: Callable[[Tensor], Tensor], x: Tensor) -> float:
     """Of one answer, waited for: the median of twenty after three."""

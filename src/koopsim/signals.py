@@ -156,7 +156,7 @@ def fit_signal(
     draw, batch = _drawing(signal, settings, session.device)
     steps = settings.steps or 2000
     if settings.seconds is not None:
-        steps = min(steps if settings.steps else 10**6, _affordable(model, draw, settings, session))
+        steps = min(steps if settings.steps else 10**6, _affordable(model, draw, settings))
     part = _part(model, draw, settings, steps)
     part.warm_up()
     began, curve = time.perf_counter(), []
@@ -190,7 +190,7 @@ def _part(model: nn.Module, draw: Callable[[], tuple[Tensor, Tensor]], settings:
     return Part([model], loss, Drawn(draw, steps, (True, False)), schedules, Rule(), Way(alone=False))
 
 
-def _affordable(model: nn.Module, draw: Any, settings: SignalSettings, session: Session) -> int:
+def _affordable(model: nn.Module, draw: Any, settings: SignalSettings) -> int:
     """How many steps the given seconds buy, by the pace of a few on a copy."""
     torch.manual_seed(settings.seed)
     tried = _part(copy.deepcopy(model), draw, settings, TRIED)

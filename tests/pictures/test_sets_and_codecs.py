@@ -4,7 +4,7 @@ from PIL import Image
 
 from koopsim.errors import KoopsimError
 from koopsim.pictures import codec_sizes, picture_set, psnr
-from koopsim.pictures.figures import error_map, figure5, psnr_curves, save_animation
+from koopsim.pictures.figures import error_map, figure5, save_animation
 from koopsim.pictures.sets import rgb
 
 
@@ -96,11 +96,8 @@ def test_figures_and_animations_are_written(tmp_path):
     truth = picture_set("text", 32, count=2).values
     rows = [{"truth": t, "SIM (two)": np.clip(t + 0.1, 0, 1)} for t in truth]
     figure5(rows, tmp_path / "figure5.png", [{"SIM (two)": 20.0}, {"SIM (two)": 20.0}])
-    curves = {"Tancik": [{"seconds": 1.0, "test_psnr": 20.0}, {"seconds": 2.0, "test_psnr": 21.0}]}
-    psnr_curves(curves, tmp_path / "curves.svg", "two pictures")
     with Image.open(tmp_path / "figure5.png") as figure:
         assert figure.size[0] > 400
-    assert "<svg" in (tmp_path / "curves.svg").read_text()
     save_animation([truth[0], truth[1], truth[0]], tmp_path / "a.gif")
     with Image.open(tmp_path / "a.gif") as animation:
         assert animation.n_frames == 3

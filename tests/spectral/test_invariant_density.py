@@ -18,7 +18,6 @@ from koopsim.spectral import (
     perron_frobenius,
 )
 from koopsim.spectral.boxes import Boxes, boxes_of
-from koopsim.spectral.density_plots import plot_almost_invariant
 from koopsim.spectral.ulam import cells, transitions
 
 RNG = np.random.default_rng
@@ -133,7 +132,7 @@ def test_rare_hops_make_almost_invariant_sets():
     assert_allclose(sets.masses, 0.5, atol=0.2)
     assert len({*sets.assign([-1.0, -0.9]), *sets.assign([1.0, 1.1])}) == 2
     assert sets.assign([50.0]) == [-1]
-    assert plot_almost_invariant(sets).axes
+    assert sets.plot().axes
     assert density.almost_invariant_sets(3).count == 3
     with pytest.raises(ValueError, match="count=0"):
         density.almost_invariant_sets(0)

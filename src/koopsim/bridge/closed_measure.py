@@ -42,7 +42,6 @@ class ClosedMeasure:
     eigenvalues: Array  # of C: the Perron-Frobenius spectrum beside the ones
     observables: tuple[int, int]  # of x alone, and of (z, x) orthogonal to them
     projector: Array  # P'_1 on rows (a, psi), idempotent
-    _lift: Callable[[Array, Array], Array]
     _held: Callable[[Array], Array]
     _samples: tuple[Array, Array]  # states and lifted samples, for D
     _seen: Callable[[Tensor], Array]
@@ -118,7 +117,7 @@ def closed_measure(
     P[:ka, ka:] = C_a @ np.linalg.inv(np.eye(len(C)) - C)
     misfit = float(np.linalg.norm(then[:, ka:] - now[:, :ka] @ C_a - now[:, ka:] @ C) / np.linalg.norm(then[:, ka:]))
     return ClosedMeasure(
-        misfit, w[np.argsort(-np.abs(w))], (ka, C.shape[0]), P, lift, held, (z, now),
+        misfit, w[np.argsort(-np.abs(w))], (ka, C.shape[0]), P, held, (z, now),
         lambda x: seen_inputs(deq, x.double() if x.is_floating_point() else x).cpu().numpy(),
     )  # fmt: skip
 

@@ -33,27 +33,6 @@ def figure5(
     return _saved(plt, figure, path)
 
 
-def psnr_curves(
-    curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path, title: str, key: str = "test_psnr"
-) -> Path:
-    """PSNR against seconds of training: each curve is a list of lines with "seconds" and `key`."""
-    plt = _pyplot()
-    figure, axis = plt.subplots(figsize=(6, 4), layout="constrained")
-    for name, lines in curves.items():
-        known = [line for line in lines if key in line]
-        axis.plot(
-            [line["seconds"] for line in known], [line[key] for line in known],
-            label=figure_text(name), color=COLOURS.get(name), marker="o", markersize=3, linewidth=1.5,
-        )  # fmt: skip
-    axis.set_xlabel("seconds of training, all pictures together")
-    axis.set_ylabel("PSNR on test pixels, dB" if key == "test_psnr" else "PSNR, dB")
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False)
-    axis.set_title(figure_text(title), fontsize=11)
-    return _saved(plt, figure, path)
-
-
 def error_map(truth: NDArray, fitted: NDArray) -> NDArray[np.uint8]:
     """(height, width, 3): each pixel's root mean squared error, black at zero, bright at a tenth of white."""
     from matplotlib import colormaps

@@ -20,6 +20,8 @@ from sklearn.cluster import KMeans
 from .markov import DENSE, Sparse
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from .invariant_density import InvariantDensity
 
 Array = NDArray[Any]
@@ -43,6 +45,12 @@ class AlmostInvariantSets:
     def assign(self, points: Any) -> NDArray[np.intp]:
         """The set that each point is in, -1 where nothing was seen."""
         return self._density._at(points, self.labels[None].astype(np.float64), -1.0)[0].astype(np.intp)
+
+    def plot(self) -> Figure:
+        """The sets in colours, and the eigenvalues whose gap tells their number."""
+        from .density_plots import plot_almost_invariant
+
+        return plot_almost_invariant(self)
 
 
 def almost_invariant_sets(density: InvariantDensity, count: int | None = None) -> AlmostInvariantSets:
