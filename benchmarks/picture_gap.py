@@ -2,6 +2,7 @@
 
     python benchmarks/picture_gap.py --out results/picture-gap.json          # minutes on one core; goes on where it was
     python benchmarks/picture_gap.py --other --out results/picture-gap-other.json       # 7 minutes
+    python benchmarks/picture_gap.py --start --out results/picture-gap-start.json       # a second: how constant each begins
 
 At equal features and widths the two differ in: how the matrices start; the waves' amplitude (sqrt(2/M), or 1); U V,
 which is linear, where the other has a layer with a ReLU; and the sigmoid. Each variant is trained on a quarter of the
@@ -119,7 +120,11 @@ def spread_at_start(make: Callable[[], nn.Module], seed: int) -> float:
     model, x = make(), torch.rand(2000, 2)
     with torch.no_grad():
         y = model(x)
-        y = torch.logit(y) if isinstance(model, FourierNetwork) else y
+        y = (
+            torch.logit(y)
+            if isinstance(model, FourierNetwork) or isinstance(list(model.modules())[-1], nn.Sigmoid)
+            else y
+        )
         return float((y - y.mean(0)).std())
 
 
@@ -134,7 +139,6 @@ def other(out: Path) -> None:
         kinds = {"photographs": list(shown)[:3], "text": list(shown)[3:]}
         mean = {kind: float(np.mean([tests[n] for n in names])) for kind, names in kinds.items()}
         kept = {key: row[key] for key in ("variant", "parameters", "rate", "bandwidth")}
-        kept["spread_at_start"] = float(np.mean([spread_at_start(make, seed) for seed in range(5)]))
         rows.append(kept | {"psnr": mean, "test": tests, "seconds": time.perf_counter() - mark})
         write(out, {"size": SIZE, "features": FEATURES, "width": WIDTH, "steps": STEPS, "seeds": 3, "rows": rows})
 
@@ -170,11 +174,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="stop before a row that may end later than this")
     parser.add_argument("--only", nargs="*", default=list(VARIANTS), help="variants by their whole names")
     parser.add_argument("--other", action="store_true", help="four variants on other pictures, three seeds")
+    parser.add_argument("--start", action="store_true", help="how much the colours of each vary before training")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     if arguments.other:
         return other(arguments.out)
+    if arguments.start:
+        spreads = {n: [spread_at_start(partial(make, 0.024), s) for s in range(5)] for n, make in VARIANTS.items()}
+        rows = [{"variant": name, "spread_at_start": float(np.mean(own)), "each": own} for name, own in spreads.items()]
+        return write(arguments.out, {"bandwidth": 0.024, "rows": rows})
     began, rows = time.perf_counter(), []
     if arguments.out.exists():
         rows = json.loads(arguments.out.read_text())["rows"]
