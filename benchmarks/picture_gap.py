@@ -2,7 +2,7 @@
 
     python benchmarks/picture_gap.py --out results/picture-gap.json          # minutes on one core; goes on where it was
     python benchmarks/picture_gap.py --other --out results/picture-gap-other.json       # 7 minutes
-    python benchmarks/picture_gap.py --start --out results/picture-gap-start.json       # a second: how constant each begins
+    python benchmarks/picture_gap.py --start --out results/picture-gap-start.json       # how constant they begin
 
 At equal features and widths the two differ in: how the matrices start; the waves' amplitude (sqrt(2/M), or 1); U V,
 which is linear, where the other has a layer with a ReLU; and the sigmoid. Each variant is trained on a quarter of the
@@ -120,11 +120,8 @@ def spread_at_start(make: Callable[[], nn.Module], seed: int) -> float:
     model, x = make(), torch.rand(2000, 2)
     with torch.no_grad():
         y = model(x)
-        y = (
-            torch.logit(y)
-            if isinstance(model, FourierNetwork) or isinstance(list(model.modules())[-1], nn.Sigmoid)
-            else y
-        )
+        squashed = isinstance(model, FourierNetwork) or isinstance(list(model.modules())[-1], nn.Sigmoid)
+        y = torch.logit(y) if squashed else y
         return float((y - y.mean(0)).std())
 
 
