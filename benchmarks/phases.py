@@ -21,6 +21,7 @@ began, marks = time.perf_counter(), []
 mark = lambda name: marks.append((name, time.perf_counter() - began))
 import koopsim.cli.train as verb
 from koopsim.cli import leaving
+leaving.Process.own = True
 mark("import the verb")
 def after(owner, name, label):
     whole = getattr(owner, name)

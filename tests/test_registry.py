@@ -245,3 +245,27 @@ def test_the_command_line_loads_what_is_named(tmp_path, monkeypatch, capsys):
     assert len(lines) == 2
     assert "There is no plugin 'no_such_plugin'" in lines[0]
     assert "--plugin needs the name of a module" in lines[1]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_only_the_command_imports_rooms_without_looking_for_garbage(monkeypatch, own):
+    """And collecting is afterwards what it was, whatever happened inside; what is imported is frozen."""
+    import gc
+
+    from koopsim import registry
+
+    seen, frozen = [], []
+
+    def imported(name):
+        seen.append(gc.isenabled())
+        raise ImportError(name)
+
+    monkeypatch.setattr(registry.Process, "own", own)
+    monkeypatch.setattr(registry, "_opened", set())
+    monkeypatch.setattr(registry, "import_module", imported)
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(gc.isenabled()))
+    with pytest.raises(ImportError, match=r"koopsim\.nn"):
+        registry.open_rooms("nn")
+    assert seen == [not own]
+    assert frozen == [False] * own
+    assert gc.isenabled()

@@ -10,9 +10,11 @@ imported when a registry is first asked for something it does not know, or for a
 
 from __future__ import annotations
 
+import gc
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module, metadata
 from pathlib import Path
 from pkgutil import iter_modules
@@ -86,16 +88,37 @@ _opened: set[str] = set()  # rooms, and "plugins" once those that are installed 
 _named: dict[str, str] = {}  # plugins that were loaded by name, and the folder they were named in
 
 
+class Process:
+    """own: this is the command's process, with nobody else's objects in it."""
+
+    own = False
+
+
+@contextmanager
+def _only_importing() -> Iterator[None]:
+    """In the command: what is imported, PyTorch above all, is no garbage; to look for some took a quarter of it all."""
+    if not (Process.own and gc.isenabled()):
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def open_rooms(*rooms: str) -> None:
     """Import every file of these rooms, and the installed plugins, once."""
     for room in rooms:
         if room not in _opened:
             _opened.add(room)  # first: a file of the room may ask a registry while it is imported
             try:
-                package = import_module(f"koopsim.{room}")
-                for file in iter_modules(package.__path__):
-                    if not file.ispkg:  # kernels/ and the like register nothing, and may need a GPU's compiler
-                        import_module(f"koopsim.{room}.{file.name}")
+                with _only_importing():
+                    package = import_module(f"koopsim.{room}")
+                    for file in iter_modules(package.__path__):
+                        if not file.ispkg:  # kernels/ and the like register nothing, and may need a GPU's compiler
+                            import_module(f"koopsim.{room}.{file.name}")
             except BaseException:
                 _opened.discard(room)
                 raise

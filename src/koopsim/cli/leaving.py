@@ -1,7 +1,9 @@
-"""How the command ends: where a GPU was used, without taking PyTorch and the driver apart piece by piece.
+"""How the command begins and ends.
 
-That takes a second, and nothing comes of it: the system takes back what a process had. What Python promises to do
-before its end is done: threads are waited for, what registered itself is called, what was printed is there.
+What it imports is never looked through for garbage (registry.py). Where a GPU was used it ends without taking PyTorch
+and the driver apart piece by piece: that takes a second, and nothing comes of it, for the system takes back what a
+process had. What Python promises to do before its end is done: threads are waited for, what registered itself is
+called, what was printed is there.
 """
 
 import atexit
@@ -11,10 +13,12 @@ import sys
 import threading
 
 from koopsim.cli import main
+from koopsim.registry import Process
 
 
 def run_and_leave() -> None:
     """The command: a verb, and the end of the process, which no further Ctrl-C disturbs."""
+    Process.own = True
     status = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leave(status)
