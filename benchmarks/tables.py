@@ -2,11 +2,13 @@
 
     python benchmarks/tables.py study --jobs 16 [--seeds 5] [--trials 30] --out results/tables-study.json
     python benchmarks/tables.py speed [--device cuda] --out results/tables-speed.json
+    python benchmarks/tables.py turns --epochs 4 --theirs 7 --out results/tables-turns.json
     python benchmarks/tables.py search --device cuda --out results/h200/tables-search.json
 
 study    of each table and seed a quarter of the rows is the test; a search holds a quarter of the others out. Ranks are
          of the four models on each table, by the mean over seeds (accuracy or R^2); 1 is best
 speed    seconds of a whole fit, the median of five; 100,000 x 20 at equal epochs, the first captured step included
+turns    the same at equal batches of 200, SIM and MLPRegressor in turns, processor time of one core, the median of --theirs
 search   100 trials of the engine, one stack, each of all its epochs, twice: the first compiles kernels; and
          RandomizedSearchCV of MLPRegressor on one core, some of its trials, times as many as there are. Both learn from
          70,000 rows in batches of one size, are judged on 10,000, and train nothing again at the end
@@ -25,6 +27,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -35,6 +38,7 @@ from sklearn.neural_network import MLPRegressor
 from table_sets import MODELS, TABLES, classifies, model, space
 from threadpoolctl import threadpool_limits
 
+from koopsim.engine import feeds, gradients
 from koopsim.runs import environment, write_json
 from koopsim.sklearn import SIMClassifier, SIMRegressor
 
@@ -159,6 +163,37 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     return {"rows": rows}
 
 
+def turns(options: argparse.Namespace) -> dict[str, Any]:
+    """Fits at scikit-learn's batch in turns, by processor time, which a busy machine disturbs least."""
+    warnings.simplefilter("ignore")
+    X, y = datasets.make_friedman1(options.rows, n_features=20, noise=1.0, random_state=0)
+    y = (y - y.mean()) / y.std()
+    epochs, batch = options.epochs, options.batch
+    sim = SIMRegressor(epochs=epochs, batch_size=batch, early_stopping=False, random_state=0)
+    mlp = MLPRegressor(max_iter=epochs, n_iter_no_change=epochs, tol=0.0, batch_size=batch, random_state=0)
+
+    def by_tape() -> None:
+        with mock.patch.object(gradients, "writable", lambda model: False), mock.patch.object(feeds, "LITTLE", 0):
+            sim.fit(X, y)
+
+    ways: dict[str, Callable[[], Any]] = {
+        "SIM": lambda: sim.fit(X, y), "SIM, as before, by autograd": by_tape, "MLP": lambda: mlp.fit(X, y)
+    }  # fmt: skip
+    sim.fit(X[:1000], y[:1000])
+    spent: dict[str, list[float]] = {name: [] for name in ways}
+    with threadpool_limits(1):
+        for _ in range(options.theirs):
+            for name, fit in ways.items():
+                began = time.process_time()
+                fit()
+                spent[name].append(time.process_time() - began)
+    median = {name: statistics.median(own) for name, own in spent.items()}
+    r2 = {"SIM": float(sim.score(X, y)), "MLP": float(mlp.score(X, y))}
+    told = {"rows": options.rows, "epochs": epochs, "batch": batch, "processor_seconds": spent, "median": median}
+    ratios = {f"{name} / MLP": own / median["MLP"] for name, own in median.items() if name != "MLP"}
+    return told | {"ratios": ratios, "r2": r2, "load": os.getloadavg()}
+
+
 def search(options: argparse.Namespace) -> dict[str, Any]:
     """A stack of trials on a device, beside scikit-learn's trials one after the other on a core."""
     warnings.simplefilter("ignore")
@@ -228,7 +263,7 @@ def save(options: argparse.Namespace, found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("study", "speed", "search"))
+    parser.add_argument("what", choices=("study", "speed", "turns", "search"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="of the study: those to run")
@@ -243,7 +278,7 @@ def main() -> None:
     options = parser.parse_args()
     options.trials = options.trials or {"study": 30, "search": 100}.get(options.what, 0)
     options.began = time.perf_counter()
-    found = {"study": study, "speed": speed, "search": search}[options.what](options)
+    found = {"study": study, "speed": speed, "turns": turns, "search": search}[options.what](options)
     save(options, found)
     print({key: value for key, value in found.items() if key not in ("rows", "summary")})
 

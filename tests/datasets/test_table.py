@@ -10,6 +10,7 @@ from koopsim.datasets import delimited, table
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID, split_by_column, split_rows
 from koopsim.datasets.table import Column, DataTable, number_text, read_table
 from koopsim.errors import KoopsimError
+from koopsim.files import waiting
 
 TEXT = "age,town,income,ok\n30,Bonn,1.5,yes\n,Kiel,2e3,no\n41,,nan,yes\n7,Bonn,-1,NA\n"
 
@@ -93,6 +94,21 @@ def test_a_file_larger_than_memory_is_refused_after_its_first_rows(tmp_path):
         read_table(file)
     assert tracemalloc.get_traced_memory()[1] < 50e6
     tracemalloc.stop()
+
+
+def test_a_long_reading_says_how_far_it_is_and_a_missing_column_is_known_before(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "long.csv"
+    file.write_text("a,b\n" + "1.5,2.5\n" * 20_000)
+    with pytest.raises(KoopsimError, match=r"has no column 'bb'.*'b'"):
+        read_table(file, ["bb"])
+    assert len(read_table(file, ["b"])) == 20_000
+    assert capsys.readouterr().err == ""  # seconds have not passed
+    monkeypatch.setattr(waiting, "SECONDS", 0.0)
+    monkeypatch.setattr(delimited, "ROWS", 5_000)
+    read_table(file)
+    said = capsys.readouterr().err.splitlines()
+    assert [int(line.split(": ")[1].split("%")[0]) // 10 for line in said] == [2, 5, 7]
+    assert "to go" in said[0]
 
 
 @pytest.mark.parametrize(

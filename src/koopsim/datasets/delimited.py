@@ -16,6 +16,7 @@ from pathlib import Path
 
 from koopsim.errors import KoopsimError
 from koopsim.files.opened import plain_size
+from koopsim.files.waiting import Waiting
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none"))
 ROWS = 8192  # of a chunk
@@ -68,6 +69,7 @@ class Delimited:
 
     def chunks(self) -> Iterator[Chunk]:
         """All rows but the names, in order; empty lines are left out."""
+        tell = Waiting(str(self.path), self.size)
         with self._opened() as file:
             rows, lines = [], []
             for number, (line, row) in enumerate(self._rows(file)):
@@ -81,6 +83,7 @@ class Delimited:
                 lines.append(line)
                 if len(rows) == ROWS:
                     yield Chunk(rows, lines)
+                    tell(file.buffer.tell())
                     rows, lines = [], []
             if rows:
                 yield Chunk(rows, lines)

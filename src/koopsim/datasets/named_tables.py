@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ NAMED = {"breast-cancer": "load_breast_cancer", "wine": "load_wine", "iris": "lo
 TARGET = "target"
 
 
-def load_table(what: str) -> DataTable:
+def load_table(what: str, needed: Sequence[str] = ()) -> DataTable:
     """A table by its name or its path."""
     if what not in NAMED:
-        return read_table(Path(what))
+        return read_table(Path(what), needed)
     from sklearn import datasets
 
     found: Any = getattr(datasets, NAMED[what])()

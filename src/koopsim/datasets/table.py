@@ -10,8 +10,9 @@ A column is numbers where every cell of it is one. Words are kept as codes, so t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,9 +120,7 @@ class DataTable:
 
     def require(self, names: Iterable[str]) -> None:
         """Refuse a table without one of these columns."""
-        for name in names:
-            if name not in self.columns:
-                raise KoopsimError(f"{self.path} has no column {name!r}." + did_you_mean(name, self.names))
+        _require(self.path, self.names, names)
 
     def take(self, rows: Any) -> DataTable:
         return DataTable(self.path, [column.take(rows) for column in self.columns.values()])
@@ -132,10 +131,17 @@ class DataTable:
         return DataTable(self.path, [column for name, column in self.columns.items() if name not in names])
 
 
-def read_table(path: Path | str) -> DataTable:
-    """What is in a file; at least one row of at least one column."""
+def _require(path: Path | str, there: Sequence[str], names: Iterable[str]) -> None:
+    for name in names:
+        if name not in there:
+            raise KoopsimError(f"{path} has no column {name!r}." + did_you_mean(name, there))
+
+
+def read_table(path: Path | str, needed: Sequence[str] = ()) -> DataTable:
+    """What is in a file; at least one row of at least one column. Of text the first line says if `needed` are there."""
     path = Path(path)
-    readers = {".csv": _read_text, ".tsv": _read_text, ".npz": _read_npz}
+    text = partial(_read_text, needed=needed)
+    readers: dict[str, Callable[[Path], DataTable]] = {".csv": text, ".tsv": text, ".npz": _read_npz}
     readers |= dict.fromkeys((".parquet", ".arrow", ".feather"), _read_arrow)
     if path.suffix.lower() not in readers:
         raise KoopsimError(f"{path} is no table; expected a file that ends in one of {', '.join(readers)}.")
@@ -159,9 +165,10 @@ class _Words(Exception):
         self.columns = columns
 
 
-def _read_text(path: Path) -> DataTable:
+def _read_text(path: Path, needed: Sequence[str]) -> DataTable:
     file = Delimited(path)
     names = file.names or tuple(f"x{j}" for j in range(file.width))
+    _require(path, names, needed)
     words: set[int] = set()
     while True:
         try:

@@ -77,7 +77,7 @@ class TableTask(Task):
 
     def __init__(self, config: TableConfig, device: torch.device | str = "cpu"):
         self.config = config
-        self.table = table = load_table(config.data)
+        self.table = table = load_table(config.data, (*config.target, *config.drop))
         if len(table) < FEWEST:
             raise KoopsimError(
                 f"{config.data} has {len(table)} rows; expected at least {FEWEST}, to learn and to test."
