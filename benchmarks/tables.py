@@ -8,7 +8,7 @@
 study    of each table and seed a quarter of the rows is the test; a search holds a quarter of the others out. Ranks are
          of the four models on each table, by the mean over seeds (accuracy or R^2); 1 is best
 speed    seconds of a whole fit, the median of five; 100,000 x 20 at equal epochs, the first captured step included
-turns    the same at equal batches of 200, SIM and MLPRegressor in turns, processor time of one core, the median of --theirs
+turns    at equal batches of 200 SIM and MLPRegressor in turns, processor time of one core, the median of --theirs fits
 search   100 trials of the engine, one stack, each of all its epochs, twice: the first compiles kernels; and
          RandomizedSearchCV of MLPRegressor on one core, some of its trials, times as many as there are. Both learn from
          70,000 rows in batches of one size, are judged on 10,000, and train nothing again at the end
@@ -173,7 +173,7 @@ def turns(options: argparse.Namespace) -> dict[str, Any]:
     mlp = MLPRegressor(max_iter=epochs, n_iter_no_change=epochs, tol=0.0, batch_size=batch, random_state=0)
 
     def by_tape() -> None:
-        with mock.patch.object(gradients, "writable", lambda model: False), mock.patch.object(feeds, "LITTLE", 0):
+        with mock.patch.object(gradients, "writable", return_value=False), mock.patch.object(feeds, "LITTLE", 0):
             sim.fit(X, y)
 
     ways: dict[str, Callable[[], Any]] = {
