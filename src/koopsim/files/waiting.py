@@ -1,11 +1,15 @@
-"""A word to who waits: how far a long reading is, on standard error, after its first seconds and then now and then."""
+"""A word to who waits: how far a long reading is, after its first seconds and then now and then.
+
+It goes to the log as a warning, which Python shows on standard error unless somebody asked otherwise.
+"""
 
 from __future__ import annotations
 
-import sys
+import logging
 import time
 
 SECONDS = 5.0  # between two lines
+log = logging.getLogger(__name__)
 
 
 class Waiting:
@@ -22,4 +26,4 @@ class Waiting:
         self.said = now
         left = (now - self.began) * (self.total / done - 1)
         about = f"{left / 60:.0f} min" if left >= 90 else f"{left:.0f} s"
-        print(f"{self.what}: {done / self.total:.0%} read, about {about} to go", file=sys.stderr, flush=True)
+        log.warning("%s: %.0f%% read, about %s to go", self.what, 100 * done / self.total, about)
