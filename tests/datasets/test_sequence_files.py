@@ -112,6 +112,14 @@ def test_folders_and_texts(tmp_path):
     assert found.bytes
     assert found.classes == ("angry", "calm")
     assert bytes(found.values[1]) == b"yes, of course"
+    for label in ("down", "up"):
+        (tmp_path / "moves" / label).mkdir(parents=True)
+        (tmp_path / "moves" / label / "1.csv").write_text("v\n1\n2\n")
+    for goal in (None, "classify"):
+        found = read_sequences(tmp_path / "moves", OwnColumns(goal=goal))
+        assert (found.classes, found.channels) == (("down", "up"), ("v",))
+        assert found.labels is not None
+        assert found.labels.tolist() == [0, 1]
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "a.csv").write_text("t,v\n1,2\n2,3\n")
     (tmp_path / "runs" / "b.csv").write_text("t,v\n1,5\n")
