@@ -54,7 +54,7 @@ def told(value: Any, depth: int = 4) -> Any:
     if not depth or (isinstance(value, Sized) and len(value) > FEW):
         return ...
     if isinstance(value, Mapping):
-        return {str(k): told(v, depth - 1) for k, v in value.items()}
+        return {getattr(k, "__qualname__", None) or str(k): told(v, depth - 1) for k, v in value.items()}
     if isinstance(value, set | frozenset):
         return sorted((told(v, depth - 1) for v in value), key=str)
     if isinstance(value, tuple | list):
