@@ -47,13 +47,29 @@ class TorchDEQ(nn.Module):
         )  # fmt: skip
 
     def forward(self, *inputs: Tensor, z0: Any = None) -> tuple[Any, Any]:
-        f = _map(self.cell, inputs)
+        f = _in_this_precision(_map(self.cell, inputs), inputs[0].device.type)
         z0 = self.cell.initial(*inputs) if z0 is None else z0  # pyright: ignore
         if isinstance(z0, Tensor):
             (z,), _ = self.solve(f, z0)
             return z, None
         (z, *_), _ = self.solve(lambda *z: f(z), z0)
         return z, None
+
+
+def _in_this_precision(f: Callable[[Any], Any], kind: str) -> Callable[[Any], Any]:
+    """f under the autocast of now whenever it is called (torchdeq does, in the backward pass), as precise as z."""
+    if not torch.is_autocast_enabled(kind):
+        return f
+    dtype = torch.get_autocast_dtype(kind)
+
+    def same(z: Any) -> Any:
+        with torch.autocast(kind, dtype=dtype):
+            fz = f(z)
+        if isinstance(z, Tensor):
+            return fz.to(z.dtype)
+        return tuple(part.to(own.dtype) for part, own in zip(fz, z, strict=True))
+
+    return same
 
 
 class OwnCell(nn.Module):
