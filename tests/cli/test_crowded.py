@@ -144,10 +144,11 @@ def test_little_memory(verb, here):
 
 
 IMPATIENT = """
-import os, signal, sys
+import atexit, os, signal, sys
 import torch, matplotlib.pyplot, koopsim.cli.{module}
 from koopsim.cli.leaving import run_and_leave
 signal.signal(signal.SIGVTALRM, lambda number, frame: os.kill(os.getpid(), signal.SIGINT))
+atexit.register(signal.setitimer, signal.ITIMER_VIRTUAL, 0)  # Python is over then, and the signal would end it
 signal.setitimer(signal.ITIMER_VIRTUAL, {after}, 0.01)  # seconds of its own, which no other process uses up
 run_and_leave()
 """
