@@ -186,7 +186,8 @@ def _show(result: dict[str, Any], folder: Path) -> None:
         rows.append(("JPEG", result["jpeg_bytes"], f"as good{decibels}"))
     if (small := result["jpeg_at_equal_bytes"]) is not None:
         rows.append(("JPEG", small["bytes"], f"as small: {_verdict(result['psnr'], small)}"))
-    rows.append(("PNG", result["png_bytes"], "without loss"))
+    larger = "; the network is larger: --bytes makes it small" if result["network_bytes"] > result["png_bytes"] else ""
+    rows.append(("PNG", result["png_bytes"], f"without loss{larger}"))
     for name, size, note in rows:
         bits = 8 * size / result["width"] / result["height"]
         print(f"  {name:<8} {size:>12,} bytes  {bits:7.2f} bits a pixel   {note}")
