@@ -43,7 +43,7 @@ SHORT+=(--recipe.label-smoothing 0 --recipe.batch-size 512 --recipe.epochs 12 --
 
 # Quiet: nothing else on the machine
 step candidates 60 - "$PYTHON" benchmarks/candidates.py --out "$KEEP/candidates.json"
-step phases 60 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --out-file "$KEEP/phases.json"
+step phases 90 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --early --out-file "$KEEP/phases.json"
 step accuracy 60 "$CIFAR" "$PYTHON" benchmarks/time_to_accuracy.py --chosen results/h200/time-to-accuracy.json --out "$KEEP/time-to-accuracy-process.json"
 step epochs 40 "$CIFAR" "$PYTHON" benchmarks/speed.py epoch cifar10/sim-single --batches 512 128 --epochs 3 --out "$KEEP/epochs.json"
 step variants 40 - "$PYTHON" benchmarks/kernel_variants.py --kinds cluster --steps --profiles --out "$KEEP/variants.json"
