@@ -64,7 +64,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out-file", type=Path)
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--early", action="store_true", help="in turns with a GPU's context begun before torch is there")
+    parser.add_argument("--early", action="store_true", help="and, in turns, with the GPU's context begun early")
     arguments, words = parser.parse_known_args()
     rows = []
     ways = ["plain", "early"] if arguments.early else ["plain"]
