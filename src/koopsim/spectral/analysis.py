@@ -63,7 +63,7 @@ def analyze(
     """
     A = _checked(A)
     # LAPACK gains nothing from threads here, and loses much where the cores are shared
-    with threadpool_limits(1) if A.shape[0] > 100 else nullcontext():
+    with threadpool_limits(1) if len(A) > 100 else nullcontext():
         return _analyze(A, noise, constant, strict)
 
 
@@ -199,9 +199,9 @@ def _checked(A: Any) -> NDArray:
             raise ValueError(f"analyze needs a matrix of numbers; got dtype {A.dtype}") from None
     if A.dtype.kind in "biu":
         A = A.astype(np.float64)
-    if A.ndim != 2 or A.shape[0] != A.shape[1]:
+    if A.ndim != 2 or len(A) != A.shape[1]:
         raise ValueError(f"analyze needs a square matrix; got shape {A.shape}")
-    if A.shape[0] == 0:
+    if len(A) == 0:
         raise ValueError("analyze needs at least one row; got an empty matrix")
     if not np.all(np.isfinite(A)):
         raise ValueError(

@@ -70,7 +70,7 @@ class SchurForm:
 
     @property
     def n(self) -> int:
-        return self.T.shape[0]
+        return len(self.T)
 
     @property
     def real(self) -> bool:
@@ -122,7 +122,7 @@ def schur_form(A: NDArray) -> SchurForm:
     real, Z = schur(A, output="real")[:2]
     T, Q = rsf2csf(real, Z)
     T, Q = np.asfortranarray(T, dtype=complex), np.asfortranarray(Q, dtype=complex)  # as LAPACK wants them
-    n = A.shape[0]
+    n = len(A)
     conjugate = np.arange(n)
     first = np.flatnonzero(np.diag(real, -1))
     conjugate[first], conjugate[first + 1] = first + 1, first
@@ -185,8 +185,7 @@ def isolate(form: SchurForm, delta: float, seed: Iterable[int]) -> Block:
         spread = max(np.abs(w[list(members)] - center).max(), 2 * delta)
         distance = np.abs(w[rest] - center)
         reach = max(distance.min() * 1.5, 1.5 * spread) if len(members) > 1 else distance.min() * 1.01 + 2 * delta
-        grown = _closed(form, members | {int(i) for i in rest[distance <= reach]})
-        members = grown if len(grown) > len(members) else members | {int(rest[distance.argmin()])}
+        members = _closed(form, members | {int(i) for i in rest[distance <= reach]})  # the nearest at least
         if len(members) == n:
             break
     return extract(form, tuple(range(n)))

@@ -26,7 +26,7 @@ def rates(eigenvalues: Array, dt: float) -> Array:
     """log(lambda) / dt on the principal branch."""
     w = np.asarray(eigenvalues, dtype=complex)
     with np.errstate(divide="ignore"):
-        return (np.log(np.abs(w)) + 1j * np.angle(w)) / dt
+        return np.log(np.abs(w)) / dt + 1j * (np.angle(w) / dt)  # apart: -inf stays one
 
 
 def logarithm(core: Array, dt: float) -> Array:

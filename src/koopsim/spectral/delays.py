@@ -58,7 +58,7 @@ class Delays(TransformerMixin, BaseEstimator):
 
 def windows(Z: Array, history: int, stride: int = 1) -> Array:
     """Each row a sample and those before it, the newest first."""
-    if Z.shape[0] <= history:
-        raise ValueError(f"{history} samples of past need a trajectory longer than that; got {Z.shape[0]} samples")
-    m = Z.shape[0] - history
+    if len(Z) <= history:
+        raise ValueError(f"{history} samples of past need a trajectory longer than that; got {len(Z)} samples")
+    m = len(Z) - history
     return np.hstack([Z[history - k : history - k + m] for k in range(0, history + 1, stride)])

@@ -67,7 +67,7 @@ class Monomials(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, Z: Array) -> Array:
-        out = np.empty((len(self._recipe) + 1, Z.shape[0]), dtype=np.result_type(Z, np.float64))
+        out = np.empty((len(self._recipe) + 1, len(Z)), dtype=np.result_type(Z, np.float64))
         coordinates = np.ascontiguousarray(Z.T)
         out[0] = 1.0
         for i, lower, j in self._recipe:
@@ -116,9 +116,9 @@ class Nystrom(TransformerMixin, BaseEstimator):
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise ValueError(f"Nystrom needs a bandwidth > 0; got {self.bandwidth}")
         rng = np.random.default_rng(self.seed)
-        distinct = np.unique(Z[rng.permutation(Z.shape[0])[: 20 * self.n_centers]], axis=0)
-        self.centers_ = distinct[rng.permutation(distinct.shape[0])[: self.n_centers]]
-        middle = float(np.median(pdist(self.centers_[:500]))) if self.centers_.shape[0] > 1 else 1.0
+        distinct = np.unique(Z[rng.permutation(len(Z))[: 20 * self.n_centers]], axis=0)
+        self.centers_ = distinct[rng.permutation(len(distinct))[: self.n_centers]]
+        middle = float(np.median(pdist(self.centers_[:500]))) if len(self.centers_) > 1 else 1.0
         self.bandwidth_ = self.bandwidth if self.bandwidth is not None else (middle or 1.0)
         w, Q = np.linalg.eigh(self._kernel(self.centers_))
         keep = w > w[-1] * w.size * 1e-13  # centres that add nothing are dropped, and so are observables
@@ -145,7 +145,7 @@ class Observables(TransformerMixin, BaseEstimator):
         out = np.asarray(self.function(Z))
         if out.ndim == 1:
             out = out[:, None]
-        if out.ndim != 2 or out.shape[0] != Z.shape[0]:
+        if out.ndim != 2 or len(out) != len(Z):
             raise ValueError(f"the dictionary must give one row per sample: {Z.shape} went in, {out.shape} came out")
         return out
 

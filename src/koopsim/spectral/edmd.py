@@ -153,7 +153,7 @@ class EDMD(TransformerMixin, BaseEstimator):
     @property
     def rank_(self) -> int:
         """How many directions of the lifted data were kept; below N, phi is redundant on these data."""
-        return self.solution_.core.shape[0]
+        return len(self.solution_.core)
 
     @property
     def _spectrum(self) -> tuple[Array, Array]:
@@ -250,7 +250,7 @@ class EDMD(TransformerMixin, BaseEstimator):
     def predict(self, X: Any, inputs: Any = None, control: Any = None) -> Array:
         """The state one step later, one row per sample."""
         s, phi = self.solution_, self.transform(X, inputs)
-        return (phi @ (s.down @ s.core) + self._steered(control, phi.shape[0])) @ s.decode
+        return (phi @ (s.down @ s.core) + self._steered(control, len(phi))) @ s.decode
 
     def forecast(self, X: Any, steps: int, inputs: Any = None, relift: bool = False, control: Any = None) -> Array:
         """(steps + 1, ...) states starting at X; `relift` maps to the state and back at each step.

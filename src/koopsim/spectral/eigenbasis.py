@@ -75,7 +75,7 @@ class EigenBasis:
 
 def eigenbasis(T: Complex) -> EigenBasis:
     """Of an upper triangular T."""
-    n, w = T.shape[0], np.diag(T)
+    n, w = len(T), np.diag(T)
     size = float(np.linalg.norm(T)) or 1.0
     with np.errstate(all="ignore"):
         X, Y = _halves(T, w, EPS * size)

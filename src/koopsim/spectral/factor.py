@@ -42,7 +42,7 @@ class Columns:
 
     @property
     def rows(self) -> int:
-        return self.lead.shape[0]
+        return len(self.lead)
 
     def on(self, device: str | None) -> Columns:
         if device is None:
@@ -144,11 +144,11 @@ def gram_matrix(a: Any) -> Array:
 def product(a: Any, b: Any) -> Array:
     """a^H b of tall matrices."""
     rows = SMALL // (a.shape[1] * b.shape[1])
-    if a.shape[1] > NARROW or b.shape[1] > NARROW or rows >= a.shape[0] or not (_plain(a) and _plain(b)):
+    if a.shape[1] > NARROW or b.shape[1] > NARROW or rows >= len(a) or not (_plain(a) and _plain(b)):
         return _host(_h(a) @ b)
     (gemm,) = get_blas_funcs(("gemm",), (a, b))
     total = np.zeros((a.shape[1], b.shape[1]), order="F")
-    for i in range(0, a.shape[0], rows):
+    for i in range(0, len(a), rows):
         total = gemm(1.0, a[i : i + rows].T, b[i : i + rows].T, 1.0, total, trans_b=1, overwrite_c=1)
     return total
 

@@ -23,13 +23,13 @@ LARGE = 1e150  # forecasts that have run away this far are counted as so far, no
 def forecast_errors(model: EDMD, X: Any, steps: int, inputs: Any = None, control: Any = None) -> Array:
     """(steps + 1, d): e(h) of each state along the trajectory X; NaN for horizons longer than it."""
     Z, seen = model._seen(X, inputs)
-    s, past = model.solution_, np.shape(X)[0] - Z.shape[0]
+    s, past = model.solution_, np.shape(X)[0] - len(Z)
     u = None if control is None else np.asarray(control, dtype=np.float64)
     u = u if u is None else (u[:, None] if u.ndim == 1 else u)[past:]
     found = np.full((steps + 1, Z.shape[1]), np.nan)
     found[0] = 0.0
-    last = Z.shape[0] - 1
-    starts = np.unique(np.linspace(0, last, min(MOST_STARTS, Z.shape[0])).astype(int))
+    last = len(Z) - 1
+    starts = np.unique(np.linspace(0, last, min(MOST_STARTS, len(Z))).astype(int))
     psi = model._lifted.lift(seen[starts]) @ s.down
     for h in range(1, min(steps, last) + 1):
         reach = starts + h <= last

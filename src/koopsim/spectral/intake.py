@@ -50,7 +50,7 @@ def checked_states(estimator: Any, part: Any, first: bool = False, least: int = 
 
 def _plainly_good(estimator: Any, part: Any, first: bool, least: int) -> bool:
     """What scikit-learn's checks would let pass unchanged."""
-    if type(part) is not np.ndarray or part.dtype != np.float64 or part.ndim != 2 or part.shape[0] < least:
+    if type(part) is not np.ndarray or part.dtype != np.float64 or part.ndim != 2 or len(part) < least:
         return False
     if hasattr(estimator, "feature_names_in_") or not part.shape[1]:
         return False

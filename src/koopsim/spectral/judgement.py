@@ -73,7 +73,7 @@ def of_matrix(model: EDMD, noise: float | None, basis: Array, kept: Kept | None)
     s = model.solution_
     core = basis.conj().T @ s.core @ basis
     condition = float(s.singular_values[0] / s.singular_values[-1])
-    rounding = EPS * max(16 * condition, 64 * core.shape[0])  # the fit's own, then the analysis's
+    rounding = EPS * max(16 * condition, 64 * len(core))  # the fit's own, then the analysis's
     misfit = held_out_misfit(model, basis, kept)
     level = min(max(misfit, rounding), 0.99) if noise is None else noise
     verdict = analyze(core.T, level)
@@ -101,7 +101,7 @@ def of_matrix(model: EDMD, noise: float | None, basis: Array, kept: Kept | None)
 def held_out_misfit(model: EDMD, basis: Array, kept: Kept | None) -> float:
     """||psi(Y) - psi(X) K_b|| / ||psi(Y)|| over stretches b that K_b was not fitted to; infinite where none is."""
     s, m = model.solution_, model.n_samples_seen_
-    r = s.core.shape[0]
+    r = len(s.core)
     if m <= r:
         return np.inf
     if kept is None:  # a stream: what leaving one pair out does on average
@@ -140,7 +140,7 @@ def _state_missing(model: EDMD, basis: Array, kept: Kept | None) -> float:
     """Share of the spread of the state that the judged observables do not hold."""
     s = model.solution_
     if kept is None:
-        whole = basis.shape[1] == s.core.shape[0]
+        whole = basis.shape[1] == len(s.core)
         return 0.0 if whole and getattr(model.dictionary_, "names_", None) is not None else np.inf
     X = kept.now @ s.down @ basis
     constant = np.ones((len(X), 1))

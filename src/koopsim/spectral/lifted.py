@@ -51,7 +51,7 @@ class Lifted:
     def take(self, X: list[Stretch], Y: list[Stretch]) -> None:
         """All samples of a fit: Y's are the second sides of pairs, or none."""
         self.triangle, self.samples = Triangle(self.device, leading=True), (X, Y)
-        if sum(run.states.shape[0] for run in X) < self.observables:
+        if sum(len(run.states) for run in X) < self.observables:
             self.basis = row_space(np.concatenate([self.lift(run.seen) for run in (*X, *Y)]))
         self._fold(X, Y)
 
@@ -66,7 +66,7 @@ class Lifted:
     def _fold(self, X: list[Stretch], Y: list[Stretch]) -> None:
         for block in self.blocks(X, Y, self._coordinates, self.rows):
             lead = block.now if block.control is None else np.hstack([block.control, block.now])
-            states = block.states if self.state_columns is None else np.empty((lead.shape[0], 0))
+            states = block.states if self.state_columns is None else np.empty((len(lead), 0))
             self.triangle.add(Columns(lead, block.after, states))
 
     @staticmethod
@@ -112,14 +112,14 @@ class Lifted:
         """T with T^H T = E^H E / m, E = psi(Y) - psi(X) core - u control, on the samples that were fitted."""
         if self.samples is None:
             raise ValueError("residuals need the samples, or a model that was fed by partial_fit alone; fit again")
-        G, size = np.zeros((core.shape[0],) * 2, dtype=core.dtype), 0.0
+        G, size = np.zeros((len(core),) * 2, dtype=core.dtype), 0.0
         for block in self.blocks(*self.samples, self._coordinates, self.rows):
             psi = block.now @ down
             E = block.after @ down - psi @ core
             if block.control is not None:
                 E -= block.control @ control
             G, size = G + gram_matrix(E), size + float(np.vdot(psi, psi).real)
-        m, r = self.triangle.rows, core.shape[0]
+        m, r = self.triangle.rows, len(core)
         if whitened and abs(size / m - r) > 1e-3 * r:
             raise ValueError("the data were changed after fit(), which keeps no copy of them; fit again")
         return root(G) / np.sqrt(m)

@@ -44,7 +44,7 @@ class Noise:
 
 def effective_noise(A: NDArray[Any], noise: float | None) -> Noise:
     """The relative noise to use, and in words where it comes from."""
-    floor = 64 * A.shape[0] * EPS64
+    floor = 64 * len(A) * EPS64
     if noise is not None:
         if not isinstance(noise, Real) or not np.isfinite(noise) or not 0 <= noise < 1:
             raise ValueError(f"noise must be a number in [0, 1), relative to ||A||; got {noise!r}")
@@ -70,7 +70,7 @@ def could_be_float32(A: NDArray[Any]) -> bool:
 
 def balanced(A: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """(D^-1 A D, the diagonal of D), powers of two; D is all ones where that gains nothing."""
-    n = A.shape[0]
+    n = len(A)
     size = np.abs(A)
     floor = ONE_WAY * max(float(np.diagonal(size).max()), 1e-250)
     size = size.copy()

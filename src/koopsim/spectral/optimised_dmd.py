@@ -89,17 +89,17 @@ class OptimisedDMD(BaseEstimator):
         if Z.ndim != 2 or Z.dtype.kind not in "fciub":
             raise ValueError(f"a trajectory is an (m, d) array of numbers; got shape {Z.shape} of {Z.dtype}")
         Z = Z.astype(np.complex128 if Z.dtype.kind == "c" else np.float64)
-        t = np.arange(Z.shape[0], dtype=np.float64) if times is None else np.asarray(unmasked(times), dtype=np.float64)
-        if t.shape != (Z.shape[0],):
-            raise ValueError(f"{Z.shape[0]} samples need as many times; got shape {t.shape}")
+        t = np.arange(len(Z), dtype=np.float64) if times is None else np.asarray(unmasked(times), dtype=np.float64)
+        if t.shape != (len(Z),):
+            raise ValueError(f"{len(Z)} samples need as many times; got shape {t.shape}")
         if self.n_modes < 1 or self.bags < 0 or not 0 < self.share <= 1:
             raise ValueError(
                 f"n_modes >= 1, bags >= 0 and 0 < share <= 1 are needed; got {self.n_modes}, {self.bags}, {self.share}"
             )
         whole = np.isfinite(Z).all(axis=1) & np.isfinite(t)
         Z, t = Z[whole], t[whole]
-        if Z.shape[0] < 2 * self.n_modes:
-            raise ValueError(f"{self.n_modes} modes need {2 * self.n_modes} samples at least; got {Z.shape[0]}")
+        if len(Z) < 2 * self.n_modes:
+            raise ValueError(f"{self.n_modes} modes need {2 * self.n_modes} samples at least; got {len(Z)}")
         if np.diff(t).min() <= 0:
             raise ValueError("times must increase")
         if not np.any(Z):

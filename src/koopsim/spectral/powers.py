@@ -38,7 +38,7 @@ class Propagator:
 
     def scaled(self, l: int) -> tuple[Complex, float]:
         """f_l(B) as (M, s) with f_l(B) = M exp(s)."""
-        k = self.B.shape[0]
+        k = len(self.B)
         if self.turns is None:
             return scaled_power(self.B, l)
         mu = phase(self.turns)
@@ -77,7 +77,7 @@ def phase(turns: Fraction) -> complex:
 
 def scaled_power(B: Complex, l: int) -> tuple[Complex, float]:
     """B^l = M exp(s) by repeated squaring with the size kept in s."""
-    k = B.shape[0]
+    k = len(B)
     M, s = np.eye(k, dtype=complex), 0.0
     square, t = B.astype(complex), 0.0
     while l:
@@ -110,7 +110,7 @@ def total(terms: list[Propagator], l: int, phi0: np.ndarray | None, real: bool) 
         if np.any(value):
             parts.append((np.real(value) if real else value, s))
     if not parts:
-        n = terms[0].V.shape[0]
+        n = len(terms[0].V)
         shape = (n, n) if phi0 is None else (n, *phi0.shape[1:])
         return np.zeros(shape, float if real else complex), 0.0
     top = max(s for _, s in parts)

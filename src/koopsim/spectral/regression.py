@@ -62,7 +62,7 @@ class Triangle:
     def square(self, columns: int) -> Array:
         """R as a square matrix, also when fewer rows than columns were seen."""
         assert self.R is not None
-        return np.pad(self.R, ((0, columns - self.R.shape[0]), (0, 0))) if self.R.shape[0] < columns else self.R
+        return np.pad(self.R, ((0, columns - len(self.R)), (0, 0))) if len(self.R) < columns else self.R
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Solution:
     @cached_property
     def now(self) -> Array:
         """(rows, r): psi(X), in the same basis."""
-        return np.pad(self.frame, ((0, self.after.shape[0] - self.frame.shape[0]), (0, 0)))
+        return np.pad(self.frame, ((0, len(self.after) - len(self.frame)), (0, 0)))
 
     @cached_property
     def singular_values(self) -> Array:
@@ -111,7 +111,7 @@ class Solution:
     @property
     def relative_residual(self) -> float:
         """Of the fit as a whole."""
-        return self.misfit(np.eye(self.core.shape[0]), self.core)
+        return self.misfit(np.eye(len(self.core)), self.core)
 
     def residuals(self, eigenvalues: NDArray, vectors: NDArray) -> Array:
         """ResDMD residual of each pair (lambda, v), v in terms of psi."""
@@ -184,7 +184,7 @@ def solve(held: Triangle, layout: ColumnLayout, settings: Settings, measure: Mea
 
 def _whiten(R11: Array, m: int, settings: Settings) -> tuple[Array | None, Array, Array, Array]:
     """U (None: the identity), singular values, and up, down with R11 = sqrt(m) U up, R11 down = sqrt(m) U."""
-    N = R11.shape[0]
+    N = len(R11)
     scale = _sizes(R11) / np.sqrt(m) if settings.scaled else np.ones(N)
     scale[scale == 0] = 1.0
     plain = not settings.ridge and settings.rank is None and settings.rtol is None
@@ -213,7 +213,7 @@ def _sizes(R: Array) -> Array:
 
 def _coefficients(above: Array, psi: Array, target: Array) -> tuple[Array, float]:
     """c with [above; psi] c = target, psi's columns orthonormal; and what is left of the target."""
-    p = above.shape[0]
+    p = len(above)
     if not p:
         c = psi.conj().T @ target
     else:

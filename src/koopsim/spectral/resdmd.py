@@ -28,7 +28,7 @@ BATCH = 2**22  # numbers in the matrices decomposed at a time
 def pseudospectrum(solution: Solution, points: Any) -> Array:
     """min_g res(z, g) at each complex point, in the shape of `points`."""
     z = np.asarray(points, dtype=complex)
-    r = solution.core.shape[0]
+    r = len(solution.core)
     R: Any = np.linalg.qr(np.hstack([solution.now, solution.after]), mode="r")  # the same norms in at most 2r rows
     x, y = R[:, :r], R[:, r:]
     flat, found = z.ravel(), np.empty(z.size)

@@ -56,7 +56,7 @@ def is_diagonal(T: Complex) -> bool:
 
 def smallest_singular_values(T: Complex, z: Complex) -> NDArray[Any]:
     """sigma_min(T - z I) for each z, T upper triangular: exact for small T, a lower bound 1 / ||R||_F for large."""
-    n = T.shape[0]
+    n = len(T)
     if n <= DENSE:
         shifted = T[None] - z[:, None, None] * np.eye(n)
         return np.linalg.svd(shifted, compute_uv=False)[:, -1]
@@ -64,7 +64,7 @@ def smallest_singular_values(T: Complex, z: Complex) -> NDArray[Any]:
 
 
 def _from_inverse(T: Complex, z: complex) -> float:
-    n = T.shape[0]
+    n = len(T)
     shifted = np.array(T, order="F")
     shifted[np.diag_indices(n)] -= z
     R, info = LAPACK.ztrtri(shifted, overwrite_c=1)
@@ -75,7 +75,7 @@ def _from_inverse(T: Complex, z: complex) -> float:
 
 def singular_value_at_most(T: Complex, z: complex, steps: int = 6) -> float:
     """An upper bound of sigma_min(T - z I) by inverse iteration: it shows that a circle is not clear."""
-    n = T.shape[0]
+    n = len(T)
     shifted = np.array(T, order="F")
     shifted[np.diag_indices(n)] -= z
     x = np.exp(1j * np.arange(n) ** 2) / np.sqrt(n)  # any start that is orthogonal to nothing in particular
@@ -102,9 +102,9 @@ class Circles:
 
     def clear(self, radius: float, level: float) -> bool:
         """Proof that sigma_min(T - z I) > level all along |z| = radius; False where there is none."""
-        if self.T.shape[0] <= 1 or is_diagonal(self.T):
+        if len(self.T) <= 1 or is_diagonal(self.T):
             return bool(np.all(np.abs(self.moduli - radius) > level))
-        if self.T.shape[0] <= DENSE:
+        if len(self.T) <= DENSE:
             probes = self._probes(radius, PROBES)
             return smallest_singular_values(self.T, probes).min() > level and self._small(radius, level)
         if self._basis is None:
@@ -137,7 +137,7 @@ class Circles:
     def _large(self, radius: float, level: float) -> bool:
         if any(singular_value_at_most(self.T, z) <= level for z in self._probes(radius, PROBES)):
             return False
-        n = self.T.shape[0]
+        n = len(self.T)
         angle = reached = step = 0.0
         while reached < self.arc:
             if not self.allowance.spend(n):
@@ -162,7 +162,7 @@ def clear_of_circle(T: Complex, radius: float, level: float, *, half: bool = Fal
 def _arcs_clear(T: Complex, z: Complex, h: NDArray[np.float64], level: float) -> NDArray[np.bool_]:
     """For each z: whether sigma_min(T - z' I) > level for all |z' - z| <= h, by the series above."""
     try:
-        R = np.linalg.inv(T[None] - z[:, None, None] * np.eye(T.shape[0]))
+        R = np.linalg.inv(T[None] - z[:, None, None] * np.eye(len(T)))
     except np.linalg.LinAlgError:
         return np.zeros(z.size, dtype=bool)
     with np.errstate(over="ignore", invalid="ignore"):

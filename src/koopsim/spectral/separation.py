@@ -22,7 +22,7 @@ WRITTEN_OUT = 256  # unknowns up to which an SVD of the whole operator is cheape
 
 def separation(T11: Complex, T22: Complex, allowance: Allowance | None = None) -> float:
     """A lower bound of the smallest singular value of X -> T11 X - X T22; 0 where the allowance is spent."""
-    k, rest = T11.shape[0], T22.shape[0]
+    k, rest = len(T11), len(T22)
     if k > rest:  # the same operator, adjoint and with the blocks exchanged
         T11, T22, k, rest = T22[::-1, ::-1].T, T11[::-1, ::-1].T, rest, k
     if k > 1 and k * rest <= WRITTEN_OUT:

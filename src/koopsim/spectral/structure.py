@@ -205,7 +205,7 @@ def nilpotency(N: Complex, eta: float) -> int | None:
     """
     nu, power, before = float(np.linalg.norm(N, 2)), N, N
     seen = float(np.abs(np.diag(N)).max())
-    for s in range(2, min(N.shape[0], LONGEST) + 1):
+    for s in range(2, min(len(N), LONGEST) + 1):
         before, power = power, power @ N
         if np.linalg.norm(power, 2) <= NILPOTENT * ((nu + eta) ** s - nu**s):
             moved = (s * float(np.linalg.norm(before, 2)) * eta) ** (1 / s)
@@ -215,7 +215,7 @@ def nilpotency(N: Complex, eta: float) -> int | None:
 
 def jordan_sizes(N: Complex, eta: float, index: int) -> tuple[int, ...]:
     """Sizes (>= 2) of the Jordan blocks of a nilpotent N known to eta, from the ranks of its powers."""
-    k, nu = N.shape[0], float(np.linalg.norm(N, 2))
+    k, nu = len(N), float(np.linalg.norm(N, 2))
     nullity, power = [0], np.eye(k, dtype=complex)
     for j in range(1, index + 1):
         power = power @ N
@@ -239,7 +239,7 @@ def _snap(mu: complex, near: float, real: bool) -> tuple[Kind, complex]:
 
 def _near_unitary(B: Complex, eta: float) -> bool:
     """B^H B = I to within the error, and its angles too far apart to be one eigenvalue."""
-    k = B.shape[0]
+    k = len(B)
     gram = float(np.linalg.norm(B.conj().T @ B - np.eye(k), 2))
     w = np.diag(B)
     return gram <= 2 * SEMISIMPLE * eta and float(np.abs(w - w.mean()).max()) > DEFECTIVE * eta

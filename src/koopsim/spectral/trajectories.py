@@ -38,7 +38,7 @@ def layout(X: Any, y: Any = None) -> tuple[str, list[Any]]:
         target = np.asarray(unmasked(y))
         if target.ndim == 2 and target.shape == np.asarray(X).shape:
             return "pairs", [X, target]
-        if target.ndim == 2 and target.shape[0] != np.asarray(X).shape[0]:
+        if target.ndim == 2 and len(target) != np.asarray(X).shape[0]:
             raise ValueError(f"pairs (X, Y) must have equal shapes; got {np.asarray(X).shape} and {target.shape}")
         if np.iscomplexobj(target):
             raise ValueError(f"Complex data not supported in a target y; got shape {target.shape}, pairs have X's")
@@ -59,9 +59,9 @@ def held_inputs(inputs: Any, kind: str, parts: list[Array]) -> list[Array | None
 def _rows(u: Any, z: Array, number: int) -> Array:
     u = np.asarray(unmasked(u), dtype=np.float64)
     if u.ndim <= 1:  # one input for the whole trajectory
-        u = np.broadcast_to(np.atleast_1d(u), (z.shape[0], np.size(u)))
-    if u.ndim != 2 or u.shape[0] != z.shape[0]:
-        raise ValueError(f"inputs of trajectory {number} have shape {u.shape}; give one vector, or {z.shape[0]} rows")
+        u = np.broadcast_to(np.atleast_1d(u), (len(z), np.size(u)))
+    if u.ndim != 2 or len(u) != len(z):
+        raise ValueError(f"inputs of trajectory {number} have shape {u.shape}; give one vector, or {len(z)} rows")
     if not np.all(np.isfinite(u)):
         raise ValueError(f"inputs of trajectory {number} contain NaN, infinity or masked values")
     return u
@@ -78,10 +78,10 @@ def controls(control: Any, kind: str, parts: list[Array]) -> list[Array | None]:
     for i, (u, z) in enumerate(zip(control if many else [control] * len(parts), parts, strict=True)):
         u = np.asarray(unmasked(u))
         u = (u[:, None] if u.ndim == 1 else u).astype(np.result_type(u, np.float64), copy=False)
-        steps = z.shape[0] - (kind != "pairs")
-        if u.ndim != 2 or u.shape[0] not in (steps, z.shape[0]):
+        steps = len(z) - (kind != "pairs")
+        if u.ndim != 2 or len(u) not in (steps, len(z)):
             raise ValueError(
-                f"control {i} has shape {u.shape}; {z.shape[0]} samples need {steps} rows of control, one a step"
+                f"control {i} has shape {u.shape}; {len(z)} samples need {steps} rows of control, one a step"
             )
         if not np.all(np.isfinite(u)):
             raise ValueError(f"control {i} contains NaN, infinity or masked values")
@@ -105,8 +105,8 @@ def stretches(parts: list[Array], held: list[Array | None], control: list[Array 
     for i, (z, u, c) in enumerate(zip(parts, held, control, strict=True)):
         if u is not None and np.any(u != u[0]):
             raise ValueError(f"inputs of trajectory {i} change along it; hold them fixed, or give pairs")
-        if z.shape[0] < history + 2:
-            raise ValueError(f"trajectory {i} has {z.shape[0]} samples; with {history} of past it needs {history + 2}")
+        if len(z) < history + 2:
+            raise ValueError(f"trajectory {i} has {len(z)} samples; with {history} of past it needs {history + 2}")
         states = z[history:]
         seen = states if past is None else windows(z, history, int(past.stride))
         seen = seen if u is None else np.hstack([seen, u[history:]])
@@ -126,7 +126,7 @@ class LiftedPairs:
 
 def lifted_pairs(X: Stretch, Y: Array, lift: Callable[[Array], Array], rows: int) -> Iterator[LiftedPairs]:
     """Blocks of at most `rows` from pairs."""
-    for i in range(0, X.states.shape[0], rows):
+    for i in range(0, len(X.states), rows):
         cut = slice(i, i + rows)
         control = None if X.control is None else X.control[cut]
         yield LiftedPairs(lift(X.seen[cut]), lift(Y[cut]), X.states[cut], control)
@@ -137,13 +137,13 @@ def lifted_runs(runs: list[Stretch], lift: Callable[[Array], Array], rows: int) 
     batch: list[Stretch] = []
     size = 0
     for run in runs:
-        n = run.states.shape[0]
+        n = len(run.states)
         for i in range(0, n - 1, rows):
             cut = slice(i, min(i + rows + 1, n))
             batch.append(
                 Stretch(run.states[cut], run.seen[cut], None if run.control is None else run.control[i : i + rows])
             )
-            size += batch[-1].states.shape[0]
+            size += len(batch[-1].states)
             if size >= rows:
                 yield _block(batch, lift)
                 batch, size = [], 0
@@ -157,8 +157,8 @@ def _block(batch: list[Stretch], lift: Callable[[Array], Array]) -> LiftedPairs:
         phi = lift(run.seen)
         return LiftedPairs(phi[:-1], phi[1:], run.states[:-1], run.control)
     phi = lift(np.concatenate([run.seen for run in batch]))
-    ends = np.cumsum([run.states.shape[0] for run in batch])
-    now, after = np.ones((2, phi.shape[0]), dtype=bool)
+    ends = np.cumsum([len(run.states) for run in batch])
+    now, after = np.ones((2, len(phi)), dtype=bool)
     now[ends - 1] = False
     after[np.r_[0, ends[:-1]]] = False
     control = None if batch[0].control is None else np.concatenate([np.asarray(run.control) for run in batch])

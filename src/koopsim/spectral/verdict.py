@@ -133,8 +133,8 @@ class Verdict:
         if isinstance(l, bool) or l != int(l) or l < 0:
             raise ValueError(f"l must be a whole number >= 0; got {l!r}")
         start = None if phi0 is None else np.asarray(phi0)
-        n = self.eigenvalues.size if self._basis is None else self._basis[0].shape[0]
-        if start is not None and (start.ndim not in (1, 2) or start.shape[0] != n):
+        n = self.eigenvalues.size if self._basis is None else len(self._basis[0])
+        if start is not None and (start.ndim not in (1, 2) or len(start) != n):
             raise ValueError(f"phi0 must have {n} rows, one per observable; got shape {start.shape}")
         real = self._terms[0].real and (start is None or not np.iscomplexobj(start))
         if self._basis is None:

@@ -101,7 +101,7 @@ def smallest(conditions: list[Condition]) -> Complex:
     try:
         solved = cho_solve(cho_factor(gram), np.column_stack([d, turns]))
     except np.linalg.LinAlgError:
-        return np.full((V.shape[0],) * 2, np.inf)
+        return np.full((len(V),) * 2, np.inf)
     normal = (turns.conj().T @ solved[:, 1:]).real
     theta = np.linalg.lstsq(normal, -(turns.conj().T @ solved[:, 0]).real, rcond=None)[0]
     L = np.zeros((len(W), len(W)), complex)
