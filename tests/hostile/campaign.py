@@ -220,7 +220,8 @@ def foreign(root: Path, base: Path, log: Path) -> Book:
         book.take("folders", what, ended)
         kept = [name for name in THEIRS if "/" in name or "--overwrite" not in argv]  # a folder's, whatever was said
         lost = [name for name in kept if (mine / name).read_text() != f"mine: {name}"]
-        if lost or (ended.status != 0 and snapshot(mine) != before) or snapshot(files / "named") != named:
+        changed = "--resume" in argv and snapshot(files / "named") != named  # a run of one's own; eval notes its look
+        if lost or changed or (ended.status != 0 and snapshot(mine) != before):
             book._fault("foreign", f"{what}: {lost}")
         strangers(mine)
     return book
