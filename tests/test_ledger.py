@@ -100,6 +100,7 @@ def of_preset(name: str) -> dict[str, Any]:
     points = model.bytes_a_point(run.model, 2, 4) if name.startswith("image/") else None
     found[f"model {name}"] = [model.slug(run.model), model.title(run.model), model.limit_dim(run.model), points]
     found[f"published {name}"] = told(kind.published(name), 8)
+    found[f"look {name}"] = [told(model.look(run.model, best)) for best in (False, True)]
     return found
 
 

@@ -17,6 +17,11 @@ def test_numbers_of_systems(name):
     same(f"systems/{name}", [[np.asarray(v, float) for v in made.values[:3]], made.lengths, made.labels, made.classes])
 
 
+def test_numbers_of_a_fortnight_of_counts():
+    made = systems.counts(14 * 24, np.random.default_rng(4))
+    same("systems/counts, a fortnight", [[np.asarray(v, float) for v in made.values], made.lengths])
+
+
 TABLE = """a,b,colour,when,price
 1.5,2,red,3,10
 ,4,blue,1,12

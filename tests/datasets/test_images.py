@@ -82,3 +82,20 @@ def test_an_unknown_name_says_what_is_known():
 def test_a_named_set_that_is_absent_says_how_to_get_it(tmp_path):
     with pytest.raises(KoopsimError, match=f"SVHN, cropped digits is not in {tmp_path}/svhn. .*koopsim data get svhn"):
         load_images("svhn", tmp_path)
+
+
+def test_the_first_label_that_is_none_is_named():
+    x, good = np.zeros((3, 1, 2, 2), np.uint8), np.array([0, 1, 1])
+    for bad, named in (([0, 2, 9], "2"), ([1, -1, 0], "-1")):
+        with pytest.raises(KoopsimError, match=rf"train: there is a label {named}; labels go from 0 to 1"):
+            Images("x", (x, np.array(bad)), (x, good), ("a", "b"))
+    Images("x", (x, good), (x, good), ("a", "b"))
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_photograph_on_its_side_is_measured_upright(orientation, tmp_path):
+    picture = Image.new("L", (6, 4))
+    exif = picture.getexif()
+    exif[0x0112] = orientation
+    picture.save(tmp_path / "a.jpg", exif=exif)
+    assert _look(tmp_path / "a.jpg") == ("L", (4, 6) if orientation >= 5 else (6, 4))

@@ -336,3 +336,10 @@ def test_data_several_times_larger_than_the_limit_on_memory_is_trained_on(tmp_pa
     assert np.isfinite(found["loss"])
     assert count * 3072 > 3 * room
     assert found["peak"] < found["limit"]
+
+
+def test_a_named_set_is_streamed_at_a_size_of_ones_own():
+    for size, shape in ((None, (1, 8, 8)), ((4, 6), load_images("digits").resized((4, 6)).train[0].shape[1:])):
+        images = stream_images("digits", size)
+        assert images.train.shape == shape
+        np.testing.assert_array_equal(images.train.labels, load_images("digits").train[1])

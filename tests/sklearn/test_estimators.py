@@ -340,3 +340,10 @@ def test_edmd_is_on_the_contract_too():
     states = np.stack([0.9**t, 0.5**t], axis=1)
     pipe = make_pipeline(EDMD(), SIMRegressor(**SMALL | {"epochs": 2}))
     assert pipe.fit(states, states[:, 0]).predict(states).shape == (40,)
+
+
+def test_a_loss_that_stays_the_same_is_no_progress():
+    still = {"learning_rate": 1e-12, "tol": 0.0, "n_iter_no_change": 3, "epochs": 20, "average": 0.0}
+    found = SIMRegressor(early_stopping=True, random_state=0, **still).fit(XR, YR)
+    assert len(set(found.validation_curve_)) == 1
+    assert found.n_iter_ == 4  # the first is the best there is

@@ -1,5 +1,7 @@
 """Verdicts, fits and densities of fixed examples, number by number: see kept_numbers.py."""
 
+import re
+
 import data_cases
 import matrix_cases
 import numpy as np
@@ -39,6 +41,24 @@ def of_verdict(v):
     }  # fmt: skip
 
 
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def said(reasons):
+    """Reasons without their numbers, and the numbers that are more than rounding."""
+    numbers = [abs(float(n)) for reason in reasons for n in NUMBER.findall(reason)]
+    return [[NUMBER.sub("#", reason) for reason in reasons], [n for n in numbers if n > 1e-7]]
+
+
+def of_findings(v):
+    """What each cluster was found to be, with its bounds, the largest eigenvalue first."""
+    found = [
+        [f.kind, abs(f.eigenvalue), f.error, f.block.norm, f.block.separation, list(f.sizes), len(f.block.indices)]
+        for f in v._terms[1]
+    ]
+    return sorted(found, key=lambda f: (-round(f[1], 6), f[0], round(f[3], 4)))
+
+
 KINDS = {
     "random": lambda rng: matrix_cases.random_case(rng),
     "near misses": lambda rng: matrix_cases.random_case(rng, matrix_cases.near_miss_blocks),
@@ -53,8 +73,10 @@ def test_numbers_of_matrices(kind):
     while len(found) < (60 if kind != "large" else 12):
         case = KINDS[kind](rng)
         if not case.ambiguous:
-            found.append(of_verdict(analyze(case.A, *([case.noise] if case.noise else []))))
-    same(f"spectral/matrices, {kind}", found, rel=2e-3, near=1e-8)
+            found.append(analyze(case.A, *([case.noise] if case.noise else [])))
+    same(f"spectral/matrices, {kind}", [of_verdict(v) for v in found], rel=2e-3, near=1e-8)
+    same(f"spectral/reasons, {kind}", [said(v.reasons) for v in found[:25]], rel=2e-2)
+    same(f"spectral/findings, {kind}", [of_findings(v) for v in found[:25]], rel=2e-2, near=1e-14)
 
 
 def test_numbers_of_exact_matrices():
@@ -105,8 +127,9 @@ def test_numbers_of_verdicts_of_data(kind):
         case = getattr(data_cases, kind)(rng)
         model = EDMD(case.dictionary).fit(case.data)
         v = model.verdict()
-        found.append({"case": v.case, "certain": v.certain, "reasons": len(v.reasons), "rank": model.rank_})
-    same(f"spectral/data {kind}", found)
+        found.append({"case": v.case, "certain": v.certain, "reasons": said(v.reasons), "rank": model.rank_})
+        found[-1] |= {"noise": v.noise, "confidence": v.confidence, "angles": sorted(map(abs, v.angles))}
+    same(f"spectral/data {kind}", found, rel=1e-2, near=1e-9)
 
 
 def test_numbers_of_optimised_dmd():

@@ -77,3 +77,11 @@ def test_evaluation_leaves_the_model_alone():
     CopyMemory(SMALL).evaluate(model, "valid")
     assert model.scale.dtype == torch.float32
     assert model.training
+
+
+def test_memory_is_asked_for_before_it_is_taken(monkeypatch):
+    """Ten bytes of every symbol: eight of the input, a byte of the target and its copy."""
+    asked = []
+    monkeypatch.setattr("koopsim.tasks.copy_memory.require_memory", lambda needed, what: asked.append((needed, what)))
+    CopyMemory(CopyMemoryConfig(horizon=7, train=30, valid=5, test=6))
+    assert asked == [(10 * 41 * 27, "41 sequences ask for")]

@@ -223,23 +223,26 @@ class HybridSearch(ReportedSearch):
 
     def _next_stack(self, worker: Worker) -> Stack | None:
         """One that lost its worker, or a new one: a fair share of the largest group."""
-        if self.stacks:
+        everyone = self._capacity()
+        at_once = self.search.at_once and max(1, self.search.at_once // everyone)
+        while self.stacks:
             stack = self.stacks.popleft()
             file = self.folder / STACK.format(stack.number)
+            own = [i for i in _inside(stack.slots) if not self.trials[i].over]
             if file.exists():
                 saved = self._saved(file)
-                late = [i for i in stack.slots if i is not None and i not in saved["slots"]]  # began after it was saved
-                stack.waiting.extendleft(reversed([i for i in late if not self.trials[i].over]))
+                stack.waiting.extendleft(reversed([i for i in own if i not in saved["slots"]]))  # began after that
                 self.calls[worker.actor.begin.remote([], None, saved)] = worker
                 return stack
-            stack.waiting.extendleft(reversed([i for i in stack.slots if i is not None and not self.trials[i].over]))
+            if own:  # it was never saved, and begins again
+                stack.slots = [*own]
+                self.calls[worker.actor.begin.remote(own, at_once)] = worker
+                return stack
         waiting = max(self.groups, key=len, default=deque())
         if not waiting:
             return None
-        everyone = self._capacity()
         share = -(-sum(len(g) for g in self.groups) // max(1, everyone - self._busy()))
         chosen = [waiting.popleft() for _ in range(min(share, len(waiting)))]
-        at_once = self.search.at_once and max(1, self.search.at_once // everyone)
         self.calls[worker.actor.begin.remote(chosen, at_once)] = worker
         self.made += 1
         return Stack(self.made - 1, waiting, [*chosen])

@@ -130,7 +130,7 @@ def _singular_vectors(runs: list[Array]) -> Array:
 def _shift_invariant(V: Array, order: int, d: int, length: int) -> Terms | None:
     """The exponentials of the leading `order` vectors; None where a conjugate pair is cut in two."""
     U = V[:, :order]
-    if U.shape[0] - d < order:
+    if len(U) - d < order:
         return None
     w = np.linalg.eigvals(np.linalg.lstsq(U[:-d], U[d:], rcond=None)[0])
     w = w[np.abs(w) > 1e-3]

@@ -93,7 +93,7 @@ class LearnedDictionary(TransformerMixin, BaseEstimator):
     def transform(self, Z: Array) -> Array:
         W1, b1, W2, b2, W3, b3 = self._layers
         psi = np.tanh(np.tanh(self._units(Z) @ W1.T + b1) @ W2.T + b2) @ W3.T + b3
-        return np.hstack([np.ones((Z.shape[0], 1)), Z, psi])
+        return np.hstack([np.ones((len(Z), 1)), Z, psi])
 
 
 def _misfit(network: Any, X: Any, Y: Any) -> Any:

@@ -39,15 +39,15 @@ def without_gaps(values: Any) -> list[Array]:
     edges = np.flatnonzero(np.diff(np.r_[False, whole, False].astype(int)))
     found = [z[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a > 1]
     if not found:
-        raise ValueError(f"no two neighbouring samples of {z.shape[0]} are without missing values")
+        raise ValueError(f"no two neighbouring samples of {len(z)} are without missing values")
     return found
 
 
 def regular(times: Any, values: Any, dt: float | None = None) -> Regular:
     """Even pieces from rows at `times`. Rows with a missing value count as not sampled; dt None: the median step."""
     t, z = np.asarray(unmasked(times), dtype=np.float64), np.asarray(unmasked(values))
-    if t.shape != (z.shape[0],):
-        raise ValueError(f"{z.shape[0]} samples need as many times; got shape {t.shape}")
+    if t.shape != (len(z),):
+        raise ValueError(f"{len(z)} samples need as many times; got shape {t.shape}")
     z = z.reshape(len(z), -1)  # a single series is a column
     whole = np.isfinite(z).all(axis=1) & np.isfinite(t)
     missing = int(np.sum(~whole))
