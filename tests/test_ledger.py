@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 import koopsim
+from koopsim.config import to_dict
 from koopsim.kinds import model_kind, task_kind
 from koopsim.presets import PRESETS, run_of
 from koopsim.searching.space import space_of
@@ -55,6 +56,9 @@ def told(value: Any, depth: int = 4) -> Any:
         return ...
     if isinstance(value, Mapping):
         return {getattr(k, "__qualname__", None) or str(k): told(v, depth - 1) for k, v in value.items()}
+
+
+        return {getattr(k, "__qualname__", str(k)): told(v, depth - 1) for k, v in value.items()}
     if isinstance(value, set | frozenset):
         return sorted((told(v, depth - 1) for v in value), key=str)
     if isinstance(value, tuple | list):
@@ -100,6 +104,8 @@ def of_preset(name: str) -> dict[str, Any]:
     points = model.bytes_a_point(run.model, 2, 4) if name.startswith("image/") else None
     found[f"model {name}"] = [model.slug(run.model), model.title(run.model), model.limit_dim(run.model), points]
     found[f"published {name}"] = told(kind.published(name), 8)
+    task = to_dict(run.task)
+    found[f"place {name}"] = [kind.slug(task), kind.place({"run": {"task": task}}), kind.title]
     found[f"look {name}"] = [told(model.look(run.model, best)) for best in (False, True)]
     return found
 

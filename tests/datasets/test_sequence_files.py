@@ -158,3 +158,23 @@ def test_a_folders_name_is_the_label_of_its_tables(tmp_path):
     assert found.classes == ("down", "up")
     assert found.labels.tolist() == [0, 1]
     assert found.channels == ("a", "b")
+
+
+def test_folders_of_arrays_and_of_tagged_tables(tmp_path):
+    (tmp_path / "arrays").mkdir()
+    np.save(tmp_path / "arrays" / "a.npy", np.arange(3))
+    np.save(tmp_path / "arrays" / "b.npy", np.arange(4.0)[:, None])
+    found = read_sequences(tmp_path / "arrays", OwnColumns())
+    assert found.channels == ("x0",)
+    assert [v.tolist() for v in found.values] == [[[0], [1], [2]], [[0], [1], [2], [3]]]
+    assert found.values[0].dtype == np.float32
+    for bad in (np.zeros((2, 2, 2)), np.array(["a"]), np.zeros((0, 2)), np.zeros(())):
+        np.save(tmp_path / "arrays" / "c.npy", bad)
+        with pytest.raises(KoopsimError, match=r"c\.npy is .*; expected numbers \(T,\) or \(T, C\)"):
+            read_sequences(tmp_path / "arrays", OwnColumns())
+    (tmp_path / "tagged").mkdir()
+    (tmp_path / "tagged" / "a.csv").write_text("v,state\n1,up\n2,down\n")
+    (tmp_path / "tagged" / "b.csv").write_text("v,state\n3,flat\n4,up\n5,flat\n")
+    found = read_sequences(tmp_path / "tagged", OwnColumns(target=("state",), goal="tag"))
+    assert found.classes == ("down", "flat", "up")
+    assert [own.tolist() for own in found.tags] == [[2, 0], [1, 2, 1]]

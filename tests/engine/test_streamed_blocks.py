@@ -343,3 +343,18 @@ def test_a_named_set_is_streamed_at_a_size_of_ones_own():
         images = stream_images("digits", size)
         assert images.train.shape == shape
         np.testing.assert_array_equal(images.train.labels, load_images("digits").train[1])
+
+
+@pytest.mark.parametrize("ending", [".arrow", ".feather"])
+def test_arrow_files_give_what_parquet_gives(ending, tmp_path):
+    arrow, ipc = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.ipc")
+    for split, xs, ys in (("train", X, Y), ("test", X_TEST, Y_TEST)):
+        table = arrow.table({"image": [png(x) for x in xs], "label": ys})
+        with ipc.new_file(str(tmp_path / f"{split}{ending}"), table.schema) as file:
+            file.write_table(table, max_chunksize=7)
+    images = stream_images(str(tmp_path))
+    rows = np.array([59, 0, 8, 13])
+    np.testing.assert_array_equal(images.train.read(rows), X[rows])
+    np.testing.assert_array_equal(images.train.labels, Y)
+    np.testing.assert_array_equal(images.test.labels, Y_TEST)
+    assert len(images.train.groups) == 9

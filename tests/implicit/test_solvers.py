@@ -3,6 +3,7 @@
 import functools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -396,3 +397,33 @@ def test_a_solver_of_ones_own_is_a_proposal():
 def test_a_bad_map_gets_one_sentence(f, message):
     with pytest.raises(KoopsimError, match=message):
         picard(f, torch.zeros(2, 3), max_steps=3, tol=1e-3)
+
+
+def test_small_systems_of_numpy_are_solved_each_even_where_one_is_singular():
+    A, b = np.array([[[2.0, 0.0], [0.0, 4.0]], [[1.0, 1.0], [1.0, 1.0]]]), np.array([[1.0, 1.0], [1.0, 2.0]])
+    np.testing.assert_allclose(solve_spd(A[:1], b[:1]), [[0.5, 0.25]])
+    both = solve_spd(A, b)
+    assert both.shape == (2, 2)
+    np.testing.assert_allclose(both[0], [0.5, 0.25])
+    assert not np.isfinite(both[1]).all() or np.abs(both[1]).max() > 1e10
+
+
+@pytest.mark.parametrize(
+    ("solver", "options", "said"),
+    [
+        (picard, {"damping": 0.0}, "damping"), (picard, {"damping": 1.1}, "damping"),
+        (anderson, {"memory": 0}, "memory"), (anderson, {"mixing": 0.0}, "mixing"), (anderson, {"delay": -1}, "delay"),
+        (broyden, {"memory": 0}, "memory"), (newton, {"krylov": 0}, "krylov"),
+    ],
+)  # fmt: skip
+def test_options_out_of_range_are_refused_by_name(solver, options, said):
+    with pytest.raises(KoopsimError, match=said):
+        solver(lambda z: z / 2, torch.ones(1, 2), max_steps=3, tol=1e-3, **options)
+
+
+def test_options_at_their_bounds_are_taken():
+    f, z0 = (lambda z: z / 2), torch.ones(2, 3, dtype=torch.float64)
+    bounds = {picard: {"damping": 1.0}, anderson: {"memory": 1}, broyden: {"memory": 1}, newton: {"krylov": 1}}
+    for solver, options in bounds.items():
+        z, _ = solver(f, z0, max_steps=80, tol=1e-9, **options)
+        assert float(z.abs().max()) < 1e-6

@@ -48,7 +48,8 @@ WORTH = 15.0  # seconds of tests (as they took on unchanged code) that a mutant 
 SECONDS = 150.0  # for one mutant; one that takes longer is counted by itself, neither noticed nor not
 THROUGH = (
     "test_ledger", "test_constants", "test_presets", "test_training", "test_schedule", "test_own_module",
-    "test_predicting", "test_run_numbers", "test_refusals", "cli/test_forecast", "cli/test_spectrum", "cli/test_data",
+    "test_predicting", "test_run_numbers", "test_old_files", "test_refusals",
+    "cli/test_forecast", "cli/test_spectrum", "cli/test_data",
     "cli/test_table_verbs", "cli/test_sequence_verbs",
 )  # fmt: skip
 

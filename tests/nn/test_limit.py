@@ -60,3 +60,13 @@ def test_both_forms_have_the_same_number_of_parameters():
 def test_bad_rank_is_refused():
     with pytest.raises(ValueError, match="between 1 and the dimension 4"):
         LimitOperator(4, 5)
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_the_defect_is_a_mean_over_the_rank(rank):
+    """|| 3 I - I ||_F / sqrt(K) = 2 for every K."""
+    limit = LimitOperator(8, rank)
+    with torch.no_grad():
+        limit.U.copy_(torch.eye(8)[:, :rank])
+        limit.V.copy_(3 * torch.eye(8)[:rank])
+    assert defect(limit) == pytest.approx(2.0)

@@ -212,3 +212,14 @@ def test_a_model_without_features_has_no_bandwidth():
 def test_impossible_searches_are_refused(changes, says):
     with pytest.raises(KoopsimError, match=says):
         replace(space_of(TWO), **changes)
+
+
+def test_a_median_has_no_factor_one_or_two():
+    assert parse_parameter("b", "median") == Median()
+    assert parse_parameter("b", "median 0.5") == Median(0.5, 0.5)
+    assert parse_parameter("b", "median 0.5 2") == Median(0.5, 2.0)
+    assert parse_parameter("b", "uniform 1 3") == Uniform(1.0, 3.0)
+    with pytest.raises(KoopsimError, match="two ends"):
+        parse_parameter("b", "log 1")
+    with pytest.raises(KoopsimError, match="two ends"):
+        parse_parameter("b", "median 1 2 3")

@@ -8,7 +8,7 @@ from small_search import tiny_search
 
 from koopsim.errors import KoopsimError
 from koopsim.searching.directory import SearchDirectory
-from koopsim.searching.reports import read_reports
+from koopsim.searching.reports import _problem, read_reports
 from koopsim.searching.space import with_values
 from koopsim.searching.state import _require_sense, read_state, write_state
 from koopsim.searching.trial import draw_trials
@@ -87,3 +87,25 @@ def test_reports_of_a_cluster_are_read_line_by_line(tmp_path):
     file.write_text("".join(json.dumps(line) + "\n" for line in [*good, *bad]))
     with pytest.warns(UserWarning, match="7 lines were left out"):
         assert read_reports(file, "loss", 2) == good
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        ({"index": 0, "seconds": 1.0, "t": 1, "loss": 2}, None),
+        ({"index": 1, "seconds": 0, "ended": "complete", "reason": ""}, None),
+        ({"index": 2, "seconds": 1.0, "t": 1, "loss": 2.0}, "its index is 2, which is no trial's"),
+        ({"index": -1, "seconds": 1.0, "t": 1, "loss": 2.0}, "its index is -1, which is no trial's"),
+        ({"index": True, "seconds": 1.0, "t": 1, "loss": 2.0}, "its index is True"),
+        ({"index": 0, "t": 1, "loss": 2.0}, "its seconds are no number"),
+        ({"index": 0, "seconds": 1.0, "ended": "gone", "reason": ""}, "an end that is not known"),
+        ({"index": 0, "seconds": 1.0, "ended": "failed"}, "an end that is not known"),
+        ({"index": 0, "seconds": 1.0, "t": 0, "loss": 2.0}, "neither of an epoch nor of an end"),
+        ({"index": 0, "seconds": 1.0, "loss": 2.0}, "neither of an epoch nor of an end"),
+        ({"index": 0, "seconds": 1.0, "t": 1}, "it has no loss"),
+        ({"index": 0, "seconds": 1.0, "t": 1, "loss": "low"}, "it has no loss"),
+    ],
+)
+def test_what_is_wrong_with_a_report_is_said(report, said):
+    found = _problem(report, "loss", 2)
+    assert found is None if said is None else said in found

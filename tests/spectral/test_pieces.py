@@ -1,5 +1,7 @@
 """The theorems the verdict stands on, each against a slow twin."""
 
+from fractions import Fraction
+
 import data_cases
 import matrix_cases
 import numpy as np
@@ -10,7 +12,10 @@ from scipy.linalg import block_diag
 from koopsim.spectral import EDMD, analyze
 from koopsim.spectral.clusters import extract, isolate, reordered, schur_form
 from koopsim.spectral.eigenbasis import eigenbasis
+from koopsim.spectral.exponentials import fit_exponentials
+from koopsim.spectral.invariant_density import default_sides
 from koopsim.spectral.jordan import blocks_of_at_least, commuting, nilpotent
+from koopsim.spectral.mean_embedding import median_distance
 from koopsim.spectral.noise import balanced, could_be_float32, effective_noise
 from koopsim.spectral.powers import period_of, phase, scaled_power, turns_of
 from koopsim.spectral.resolvent import (
@@ -21,6 +26,7 @@ from koopsim.spectral.resolvent import (
     smallest_singular_values,
 )
 from koopsim.spectral.separation import separation
+from koopsim.spectral.snapshots import above_noise
 from koopsim.spectral.structure import jordan_sizes, nilpotency
 from koopsim.spectral.witness import Condition, smallest
 
@@ -280,3 +286,56 @@ def test_smallest_witness_against_least_squares():
     rows = np.vstack([np.kron(c.W, c.V.T) for c in conditions])
     twin = np.linalg.lstsq(rows, np.concatenate([c.D.ravel() for c in conditions]), rcond=None)[0]
     np.testing.assert_allclose(E.ravel(), twin, atol=1e-10)
+
+
+def test_boxes_a_coordinate_by_the_rule():
+    """3 m^(1/(d+2)), at least ten samples a box; m^0.6 where the law is deterministic; two at least."""
+    for m, d, boxes in ((1000, 1, 30), (100, 1, 10), (110, 1, 11), (1210, 2, 11), (100_000, 2, 53), (5, 3, 2)):
+        assert default_sides(m, d, False) == boxes
+    assert [default_sides(m, 1, True) for m in (2, 1000, 32)] == [2, 63, 8]
+
+
+def test_the_median_distance_of_samples():
+    line = np.array([[0.0], [1.0], [3.0]])
+    assert median_distance(line) == 2.0
+    assert median_distance(np.zeros((4, 2))) == 1.0  # nothing to tell
+    assert median_distance(line[:1]) == 1.0
+    many = np.arange(5000.0)[:, None]
+    assert median_distance(many, most=400) == pytest.approx(5000 * (1 - np.sqrt(0.5)), rel=0.1)
+    assert median_distance(many, 1, 50) != median_distance(many, 2, 50)
+
+
+def test_singular_values_above_noise_by_the_published_threshold():
+    """Gavish and Donoho (2014), table IV: 2.858 medians of a square matrix, about 2.17 of one with aspect 0.5."""
+    for aspect, threshold in ((1.0, 2.858), (0.5, 2.172), (0.1, 1.605)):
+        rest = np.ones(9)
+        assert above_noise(np.array([1.005 * threshold, *rest]), aspect) == 1
+        assert above_noise(np.array([9.0, 1.01 * threshold, *rest]), aspect) == 2
+        assert above_noise(np.array([9.0, 0.98 * threshold, *rest]), aspect) == 1
+    assert above_noise(np.ones(5), 1.0) == 1
+    assert above_noise(np.ones(1), 1.0) == 1
+
+
+def test_angles_that_are_simple_fractions_of_a_turn():
+    for p, q in ((1, 3), (2, 7), (-5, 12)):
+        mu = np.exp(2j * np.pi * p / q)
+        assert turns_of(mu) == Fraction(p, q)
+        assert turns_of(mu * np.exp(1e-7j), 2e-7) == Fraction(p, q)  # within the error
+        assert turns_of(mu * np.exp(1e-7j), 5e-8) != Fraction(p, q)
+
+
+def test_exponentials_say_their_eigenvalues_and_errors():
+    """A damped rotation and a decay that changes sign, without noise: growth and angle a step, to many digits."""
+    t = np.arange(80)[:, None]
+    runs = [np.hstack([a * 0.97**t * np.cos(0.4 * t + b), a * 0.97**t * np.sin(0.4 * t + b), b * (-0.9) ** t + 1.0])
+            for a, b in ((1.0, 0.3), (2.0, 1.1), (0.5, 2.0))]  # fmt: skip
+    found = fit_exponentials(runs)
+    assert found is not None
+    w = found.eigenvalues
+    near = lambda mu: float(np.min(np.abs(w - mu)))  # noqa: E731
+    assert min(near(0.97 * np.exp(0.4j)), near(0.97 * np.exp(-0.4j))) < 1e-8
+    assert near(-0.9) < 1e-8
+    assert found.noise < 1e-8
+    assert found.explained == pytest.approx(1.0, abs=1e-6)
+    assert found.length == 80
+    assert np.abs(found.drift).max() < 1e-6

@@ -26,6 +26,7 @@ from koopsim.spectral import (
     perron_frobenius,
     regular,
 )
+from koopsim.spectral.exponentials import fit_exponentials
 
 
 def of_verdict(v):
@@ -130,6 +131,14 @@ def test_numbers_of_verdicts_of_data(kind):
         found.append({"case": v.case, "certain": v.certain, "reasons": said(v.reasons), "rank": model.rank_})
         found[-1] |= {"noise": v.noise, "confidence": v.confidence, "angles": sorted(map(abs, v.angles))}
     same(f"spectral/data {kind}", found, rel=1e-2, near=1e-9)
+
+
+def test_numbers_of_exponentials():
+    rng, t = np.random.default_rng(8), np.arange(90)[:, None]
+    z = [a * 0.98**t * np.hstack([np.cos(0.3 * t + a), np.sin(0.3 * t + a)]) + [1.0, 2.0] for a in (1.0, -2.0)]
+    for noise in (0.01, 0.1):
+        found = fit_exponentials([part + noise * rng.normal(size=part.shape) for part in z])
+        same(f"spectral/exponentials, {noise}", found, rel=1e-2, near=1e-6)
 
 
 def test_numbers_of_optimised_dmd():

@@ -160,3 +160,12 @@ def test_augmentation_happens_in_training_only(digits):
         assert other.augments
         assert not torch.equal(digits.inputs(raw, other, draws), plain)
         assert torch.equal(digits.inputs(raw, other, torch.full((8, 7), 0.5)), plain)  # half way: as it is
+
+
+def test_statistics_of_a_channel_that_is_constant():
+    x = np.full((4, 2, 3, 3), 51, np.uint8)
+    x[:2, 1] = 0
+    for given, wanted in (({}, 1.0), ({"constant": 7.0}, np.sqrt(7.0))):
+        mean, deviation = channel_statistics(x, **given)
+        np.testing.assert_allclose(mean, [51 / 255, 25.5 / 255])
+        np.testing.assert_allclose(deviation, [wanted, 25.5 / 255])

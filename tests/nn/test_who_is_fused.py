@@ -1,0 +1,79 @@
+"""Where kernels take over: the conditions beside the device, asked on a CPU as if it were a GPU."""
+
+import pytest
+import torch
+from torch import nn
+
+from koopsim.nn import SIM, TCN
+from koopsim.nn.tcn import residual_of
+from koopsim.nn.transforms import by_twins, on_cpu, usable
+from koopsim.nn.vgg import VGG
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    for module in ("sim", "tcn", "vgg", "fuse"):
+        monkeypatch.setattr(f"koopsim.nn.{module}.usable", lambda *tensors: True)
+
+
+def sim(dim=128, rank=64, hidden=64, outputs=32):
+    return SIM(nn.Identity(), lift_dim=dim, rank=rank, hidden=hidden, outputs=outputs)
+
+
+def test_a_tail_is_fused_up_to_its_sizes_in_training(as_on_a_gpu):
+    phi = torch.zeros(2, 128)
+    assert sim().fused(phi)
+    assert sim().fused(phi.bfloat16())
+    assert not sim().fused(phi.double())
+    assert not sim().double().fused(phi)
+    assert not sim().fused(phi[:0])
+    assert not sim().eval().fused(phi)
+    with torch.no_grad():
+        assert not sim().fused(phi)
+    for larger in ({"dim": 129}, {"rank": 65}, {"hidden": 65}, {"outputs": 33}):
+        assert not sim(**larger).fused(torch.zeros(2, larger.get("dim", 128)))
+    own = sim()
+    own.nu = nn.Sequential(nn.Linear(128, 64))
+    assert not own.fused(phi)
+    own = sim()
+    own.h = nn.Linear(64, 32)
+    assert not own.fused(phi)
+
+
+def test_a_tcn_is_fused_where_its_channels_are_few(as_on_a_gpu):
+    x = torch.zeros(1, 5, 1)
+    assert TCN(4, 2, 64, 2).fused(x)
+    assert not TCN(4, 2, 65, 2).fused(x)
+    assert not TCN(4, 2, 4, 2).fused(x.double())
+    assert TCN(4, 2, 4, 2, input_channels=4).fused(torch.zeros(1, 5, 4))
+    assert not TCN(4, 2, 4, 2, input_channels=5).fused(torch.zeros(1, 5, 5))
+
+
+def test_on_a_cpu_nothing_is_fused_whatever_autocast_says():
+    vgg, x = VGG((1, 8, 8), 2, 3), torch.zeros(1, 1, 8, 8)
+    assert not vgg.fused(x)
+    before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    try:
+        torch.set_autocast_enabled("cuda", True)
+        torch.set_autocast_dtype("cuda", torch.bfloat16)
+        assert not vgg.fused(x)
+    finally:
+        torch.set_autocast_enabled("cuda", before[0])
+        torch.set_autocast_dtype("cuda", before[1])
+    assert not usable(x)
+    assert on_cpu(x, vgg.linear.weight)
+    with by_twins():
+        assert not on_cpu(x)
+    assert on_cpu(x)
+    torch.func.vmap(lambda row: torch.tensor(0.0) if on_cpu(row) else row.sum())(torch.ones(2, 3))
+    seen = []
+    torch.func.vmap(lambda row: seen.append(on_cpu(row)) or row.sum())(torch.ones(2, 3))
+    assert seen == [False]
+
+
+def test_a_residual_for_the_kernels():
+    layer = nn.Linear(2, 3)
+    R, r = residual_of(layer, torch.zeros(1))
+    assert R is layer.weight
+    assert r is layer.bias
+    assert [t.shape for t in residual_of(nn.Identity(), torch.zeros(1))] == [(0, 0), (0,)]
