@@ -56,9 +56,6 @@ def told(value: Any, depth: int = 4) -> Any:
         return ...
     if isinstance(value, Mapping):
         return {getattr(k, "__qualname__", None) or str(k): told(v, depth - 1) for k, v in value.items()}
-
-
-        return {getattr(k, "__qualname__", str(k)): told(v, depth - 1) for k, v in value.items()}
     if isinstance(value, set | frozenset):
         return sorted((told(v, depth - 1) for v in value), key=str)
     if isinstance(value, tuple | list):

@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from koopsim.datasets import Images, load_images
+from koopsim.datasets.folder import _look
 from koopsim.datasets.images import stratified_split
 from koopsim.datasets.reading import fingerprint
 from koopsim.errors import KoopsimError

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from koopsim.errors import KoopsimError
-from koopsim.implicit import TransformerDEQ
 from koopsim.implicit.penalties import spectral_radius
+from koopsim.implicit.transformer import UniversalTransformerCell
 from koopsim.kinds import model_kind
 from koopsim.models import build
 from koopsim.presets import PRESETS
@@ -27,10 +27,10 @@ def test_a_picture_need_not_be_square(name, shape):
 
 
 def test_the_smallest_transformer_and_none_below():
-    TransformerDEQ(3, heads=1, head_dim=1, model_dim=2, inner_dim=1)
+    UniversalTransformerCell(heads=1, head_dim=1, model_dim=2, inner_dim=1)
     for less in ({"heads": 0}, {"head_dim": 0}, {"model_dim": 0}, {"inner_dim": 0}, {"model_dim": 3}):
         with pytest.raises(KoopsimError):
-            TransformerDEQ(3, **{"heads": 1, "head_dim": 1, "model_dim": 2, "inner_dim": 1} | less)
+            UniversalTransformerCell(**{"heads": 1, "head_dim": 1, "model_dim": 2, "inner_dim": 1} | less)
 
 
 def test_the_spectral_radius_of_a_linear_map_is_its_own():
