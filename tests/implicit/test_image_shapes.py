@@ -29,7 +29,7 @@ def test_a_picture_need_not_be_square(name, shape):
 def test_the_smallest_transformer_and_none_below():
     UniversalTransformerCell(heads=1, head_dim=1, model_dim=2, inner_dim=1)
     for less in ({"heads": 0}, {"head_dim": 0}, {"model_dim": 0}, {"inner_dim": 0}, {"model_dim": 3}):
-        with pytest.raises(KoopsimError):
+        with pytest.raises(ValueError, match="positive sizes and an even model_dim"):
             UniversalTransformerCell(**{"heads": 1, "head_dim": 1, "model_dim": 2, "inner_dim": 1} | less)
 
 
