@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from koopsim.datasets.images import Images, stratified_split
+from koopsim.datasets.packaged import packaged
 from koopsim.kinds import DatasetKind, register
 
 COUNTS = {"train": 1437, "test": 360}
@@ -15,11 +16,9 @@ COUNTS = {"train": 1437, "test": 360}
 
 def digits() -> Images:
     """All 1797 digits, always split the same way."""
-    from sklearn.datasets import load_digits
-
-    ink, labels = load_digits(return_X_y=True)
-    x = np.rint(np.asarray(ink) * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
-    y = np.asarray(labels).astype(np.int64)
+    rows = np.loadtxt(packaged("datasets/data/digits.csv.gz"), delimiter=",", dtype=np.int64)
+    ink, y = rows[:, :-1], rows[:, -1].copy()
+    x = np.rint(ink * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
     train, test = stratified_split(y, COUNTS["test"], seed=0)
     return Images("digits", (x[train], y[train]), (x[test], y[test]), tuple("0123456789"))
 

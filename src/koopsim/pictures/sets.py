@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from koopsim.datasets.kodak import KODAK_SETS, kodak_files
+from koopsim.datasets.packaged import packaged
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.arrays import read_npz
 from koopsim.files.memory import require_memory
@@ -93,9 +94,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _photograph(name: str) -> Image.Image:
-    from sklearn.datasets import load_sample_image
-
-    return Image.fromarray(load_sample_image(f"{name}.jpg"))
+    return Image.open(packaged(f"datasets/images/{name}.jpg")).convert("RGB")
 
 
 def rgb(pixels: NDArray) -> Image.Image:
