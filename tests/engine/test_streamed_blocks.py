@@ -24,6 +24,7 @@ from koopsim.errors import KoopsimError
 from koopsim.kinds import task_kind
 from koopsim.models import build
 from koopsim.tasks import build_task
+from koopsim.tasks.base import ModelAnswers
 from koopsim.tasks.streaming import Streaming
 from koopsim.training import Session, start_run
 
@@ -358,3 +359,42 @@ def test_arrow_files_give_what_parquet_gives(ending, tmp_path):
     np.testing.assert_array_equal(images.train.labels, Y)
     np.testing.assert_array_equal(images.test.labels, Y_TEST)
     assert len(images.train.groups) == 9
+
+
+def test_in_stretches_as_at_once(places, monkeypatch):
+    """Statistics and answers do not depend on how many pictures are looked at together."""
+    config = run_on(places["npz"]).task
+    whole = build_task(config, CPU)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+    answers = whole.predictions(ModelAnswers([model]), "train+valid")
+    (figures,) = whole.judge(ModelAnswers([model]), "test", [0])
+    monkeypatch.setattr("koopsim.tasks.streamed_classification.AT_ONCE", 7)
+    pieces = build_task(config, CPU)
+    torch.testing.assert_close(pieces.scale, whole.scale, rtol=1e-6, atol=0)
+    torch.testing.assert_close(pieces.shift, whole.shift, rtol=1e-5, atol=0)
+    torch.testing.assert_close(pieces.predictions(ModelAnswers([model]), "train+valid"), answers)
+    assert pieces.judge(ModelAnswers([model]), "test", [0])[0] == pytest.approx(figures)
+    x, y = whole.split("test")
+    with torch.no_grad():
+        logits = model(whole.inputs(x)).double()
+    assert figures["accuracy"] == pytest.approx(float((logits.argmax(1) == y).double().mean()))
+    assert figures["loss"] == pytest.approx(float(torch.nn.functional.cross_entropy(logits, y)))
+
+
+def test_splits_of_a_stream(places):
+    config = replace(run_on(places["npz"]).task, train=20, test=5, valid=0.25)
+    task = build_task(config, CPU)
+    sizes = {name: len(task.rows(name)[1]) for name in ("train", "valid", "train+valid", "test")}
+    assert sizes == {"train": 15, "valid": 5, "train+valid": 20, "test": 5}
+    for name in sizes:
+        rows = task.rows(name)[1]
+        assert (np.diff(rows) > 0).all()
+    few, labels = task.example("train")
+    assert len(few) == 2
+    assert labels.tolist() == Y[task.rows("train")[1]].tolist()
+    run = replace(run_on(places["npz"]), task=config)
+    steps = [task.epoch_steps(replace(run, recipe=replace(run.recipe, batch_size=b))) for b in (1, 4, 15, 99)]
+    assert steps == [15, 4, 1, 1]
+    with pytest.raises(KoopsimError, match=r"no split 'all'; expected one of valid, train, train\+valid, test"):
+        task.rows("all")
+    assert task.fingerprint() == build_task(config, CPU).fingerprint()
