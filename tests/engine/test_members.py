@@ -98,5 +98,5 @@ def test_a_state_is_taken_and_what_does_not_go_together_is_refused():
     with pytest.raises(KoopsimError, match=r"Model 1 cannot be stacked on the first: 'linear.weight' is 4 x 2 there"):
         Members([Net(), Net(4)], torch.ones(2, 5, 4), 4, Rule())
     bare = nn.Linear(2, 3)
-    with pytest.raises(KoopsimError, match="Model 1 cannot be stacked .*: 'gain' is missing there and a number here"):
+    with pytest.raises(KoopsimError, match=r"Model 1 cannot be stacked .*: 'gain' is missing there and a number here"):
         Members([Net(), bare], torch.ones(2, 5, 4), 4, Rule())
