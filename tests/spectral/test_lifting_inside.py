@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from koopsim.spectral import EDMD, Identity, Monomials, Nystrom
+from koopsim.spectral import EDMD, Identity, Monomials, Nystrom, RandomFourier
 from koopsim.spectral.boxes import Boxes, _without_gaps, boxes_of
 from koopsim.spectral.forecasts import Forecast
 from koopsim.spectral.invariant_density import default_sides
@@ -195,3 +195,35 @@ def test_a_forecast_by_hand():
     assert not any("more states" in line for line in replace(wide, names=tuple("abcd")).lines())
     long = Forecast(np.arange(20.0), np.ones((20, 1)), np.ones((20, 1)), np.zeros(1), np.zeros((1, 1)), ("x",), ())
     assert [line.split()[0] for line in long.lines()[1:]] == ["0", "3", "7", "11", "15", "19"]
+
+
+def test_fourier_features_and_redundant_observables_by_hand():
+    """(sin, cos) / sqrt(M / 2) at normal frequencies over the bandwidth; a column twice is one direction."""
+    Z = np.array([[0.3, -0.7], [1.0, 2.0]])
+    found = RandomFourier(6, bandwidth=2.0, seed=1).fit(Z)
+    w = np.random.default_rng(1).standard_normal((2, 3)) / 2
+    np.testing.assert_array_equal(found.frequencies_, w)
+    np.testing.assert_allclose(found.transform(Z), np.hstack([np.sin(Z @ w), np.cos(Z @ w)]) / np.sqrt(3))
+    for options in ({"n_features": 3}, {"n_features": 0}, {"bandwidth": 0.0}):
+        with pytest.raises(ValueError, match="RandomFourier"):
+            RandomFourier(**options).fit(Z)
+    assert RandomFourier(2).fit(Z).frequencies_.shape == (2, 1)
+    X, Y = lifted()
+    twice = EDMD(lambda z: np.c_[z[:, :2], z[:, 0]]).fit((X, Y))
+    assert twice.rank_ == 2
+    assert EDMD(lambda z: np.c_[z[:, 0], z[:, 0]]).fit((X, 0 * X)).rank_ == 1
+    nothing = EDMD(Identity()).fit((X, 0 * X)).solution_
+    assert nothing.relative_residual == 0.0
+    assert nothing.misfit(np.eye(4), np.eye(4)) == 0.0
+    assert boxes_of(np.arange(5.0)[:, None], 1).edges[0].tolist() == [0, 4]
+    with pytest.raises(ValueError, match="at least 1"):
+        boxes_of(np.arange(5.0)[:, None], 0)
+    for chunk in (7, 25, None):  # fed in pieces, or at once, with rows to spare or fewer than columns
+        model = EDMD(lambda z: np.c_[np.ones(len(z)), z, z**2], chunk=chunk).fit((X, Y))
+        phi, after = model.transform(X), model.transform(Y)
+        s = model.solution_
+        np.testing.assert_allclose(phi @ s.down @ s.constant, 1, atol=1e-6)
+        K = np.linalg.lstsq(phi @ s.down, after @ s.down, rcond=None)[0]
+        np.testing.assert_allclose(s.core, K, atol=1e-6)
+        wrong = np.linalg.norm(after @ s.down - phi @ s.down @ K) / np.linalg.norm(after @ s.down)
+        assert s.relative_residual == pytest.approx(wrong, rel=1e-6)
