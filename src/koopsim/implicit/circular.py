@@ -244,7 +244,7 @@ def _places(phases: int, size: int, dtype: torch.dtype, device: torch.device) ->
     """1 where a tap joins two phases at a shift of whole patches: (shifts, phases^2 out, phases^2 in, taps)."""
     with torch.inference_mode(False), torch.no_grad():
         reach = size // 2
-        far = max(-(-reach // phases), (phases - 1 + reach) // phases)
+        far = -(-reach // phases)
         along = torch.zeros(2 * far + 1, phases, phases, size, dtype=torch.float64)
         for phase in range(phases):
             for tap in range(size):

@@ -11,6 +11,7 @@ business (`solvers.py`), how a gradient goes back a gradient's (`gradient.py`, `
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -129,7 +130,7 @@ class DEQ(nn.Module):
         with self._settled_cell():
             f, packing, start = self._problem(inputs, z0)
             seen: dict[int, Tensor] = {}
-            count = iter(range(1, 10**9))
+            count = itertools.count(1)
 
             def watched(z: Tensor) -> Tensor:
                 k = next(count)

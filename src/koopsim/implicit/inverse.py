@@ -40,14 +40,14 @@ def reflected_resolvent(
         return kernel(W, a, dtype or W.dtype)
     if method not in METHODS:
         raise KoopsimError(f"There is no inverse {method!r}." + did_you_mean(method, METHODS))
-    unit = torch.eye(W.shape[-1], dtype=W.dtype, device=W.device)
+    unit = torch.eye(W.shape[3], dtype=W.dtype, device=W.device)
     M = (1 + a) * unit - a * torch.complex(W[:, 0], W[:, 1])
     V = lu(M) if method == "lu" else blocks(M)
     return real_form(2 * V - unit).to(dtype or W.dtype)
 
 
 def _fitting(W: Tensor) -> str:
-    if W.is_cuda and W.dtype == torch.float32 and W.shape[-1] <= LARGEST and find_spec("triton") is not None:
+    if W.is_cuda and W.dtype == torch.float32 and W.shape[3] <= LARGEST and find_spec("triton") is not None:
         return "kernel"
     return "blocks" if capturing() else "lu"
 
@@ -63,7 +63,7 @@ def lu(M: Tensor) -> Tensor:
 
 
 def blocks(M: Tensor) -> Tensor:
-    n = M.shape[-1]
+    *_, n = M.shape
     if n <= LEAF:
         return _eliminated(M)
     half = n // 2
@@ -77,7 +77,7 @@ def blocks(M: Tensor) -> Tensor:
 
 def _eliminated(M: Tensor) -> Tensor:
     """Gauss-Jordan without pivoting: M | I -> I | M^-1."""
-    n = M.shape[-1]
+    *_, n = M.shape
     unit = torch.eye(n, dtype=M.dtype, device=M.device)
     system = torch.cat([M, unit.expand_as(M)], dim=-1)
     for i in range(n):

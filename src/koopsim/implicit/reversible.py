@@ -68,7 +68,7 @@ class Reversible:
         b, y, z = self.relaxation, z0.double(), z0.double()
         active = torch.ones(len(z0), 1, dtype=torch.bool, device=z0.device)
         steps = torch.zeros_like(active, dtype=torch.int64)
-        residual = z0.new_full((len(z0), max(1, len(tol.sizes))), math.inf, dtype=torch.float64)
+        residual = z0.new_full((len(z0), 1), math.inf, dtype=torch.float64)
         for k in range(max_steps):
             fz = cell(z)
             g = fz - z

@@ -235,7 +235,6 @@ def newton(f: Map, z0: Tensor, *, max_steps: int, tol: float | Tolerance, krylov
 
         def linear(s: Tensor) -> Tensor:
             h = root * size / torch.linalg.vector_norm(s, dim=1, keepdim=True).clamp_min(torch.finfo(s.dtype).tiny)
-            h = torch.where(h.isfinite(), h, 1)  # no step, no change
             return (evaluated(f, (z + h * s).view(shape)).reshape(flat) - fz) / h + g
 
         s, _ = anderson(linear, g, max_steps=min(krylov, flat[1] + 2), tol=root, memory=krylov, delay=0)

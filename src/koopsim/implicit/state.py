@@ -43,7 +43,9 @@ class Packing:
         """The parts side by side, (B, D); a single tensor as it is."""
         if self.single:
             return state
-        return torch.cat([part.reshape(part.shape[0], -1) for part in _ordered(state, self.form)], dim=1)
+        return torch.cat(
+            [part.reshape(len(part), n) for part, n in zip(_ordered(state, self.form), self.sizes, strict=True)], dim=1
+        )
 
     def unpack(self, flat: Tensor) -> State:
         """The inverse of `pack`: views."""
@@ -78,7 +80,7 @@ def packing_of(z0: State) -> Packing:
     """How a state is packed, from its starting point."""
     parts = leaves(z0)
     form = form_of(z0)
-    if not parts or any(not isinstance(p, Tensor) for p in parts) or "nothing" in described(form):
+    if not parts or "nothing" in described(form):
         raise KoopsimError(f"z0 is {described(form)}; expected a tensor, or a tuple or dict of tensors.")
     bad = [p for p in parts if p.dim() == 0 or not p.is_floating_point()]
     if bad:
@@ -87,7 +89,7 @@ def packing_of(z0: State) -> Packing:
     if len(kinds) > 1:
         said = ", ".join(f"{B} samples of {dtype} on {device}" for dtype, device, B in sorted(kinds, key=str))
         raise KoopsimError(f"The parts of z0 have {said}; expected one precision, device and number of samples.")
-    return Packing(form, tuple(p[0].numel() if len(p) else p.shape[1:].numel() for p in parts))
+    return Packing(form, tuple(p.shape[1:].numel() for p in parts))
 
 
 def form_of(state: State) -> Form:
