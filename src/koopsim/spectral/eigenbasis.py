@@ -52,9 +52,9 @@ class EigenBasis:
         if not np.isfinite(self.slack):
             return False
         w, p = self.eigenvalues, self.norms
-        away = np.abs(np.abs(w) - radius)
-        if np.all(away > 0) and np.sum(p / np.maximum(away, 1e-300)) < target:
-            return True
+        with np.errstate(divide="ignore", over="ignore"):  # by the moduli alone; infinite where one is on the circle
+            if np.sum(p / np.abs(np.abs(w) - radius)) < target:
+                return True
         h = np.full(ARCS, arc / ARCS / 2)
         middle = (2 * np.arange(ARCS) + 1) * arc / ARCS / 2
         spent = 0

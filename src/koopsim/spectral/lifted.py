@@ -96,7 +96,7 @@ class Lifted:
         B, columns = self.basis, self.state_columns
         inside = columns if B is None or columns is None else np.empty(0, dtype=int)
         scaled = B is None and not isinstance(self.dictionary, Identity)
-        where = ColumnLayout(controls, self.observables if B is None else B.shape[1], self.states, inside)
+        where = ColumnLayout(controls, self.observables if B is None else B.shape[1], inside)
         settings = Settings(ridge, rank, rtol, scaled, self.observables)
 
         def misfit(down: Array, core: Array, control: Array) -> Array:

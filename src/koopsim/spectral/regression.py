@@ -59,10 +59,10 @@ class Triangle:
                 fresh[a, -1] = outside
         self.R = fresh
 
-    def square(self, columns: int) -> Array:
+    def square(self) -> Array:
         """R as a square matrix, also when fewer rows than columns were seen."""
-        assert self.R is not None
-        return np.pad(self.R, ((0, columns - len(self.R)), (0, 0))) if len(self.R) < columns else self.R
+        rows, columns = self.R.shape
+        return np.pad(self.R, ((0, columns - rows), (0, 0))) if rows < columns else self.R
 
 
 @dataclass(frozen=True)
@@ -128,16 +128,11 @@ class Solution:
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """Which columns of R are what: `controls`, `observables`, then the states, unless these are observables."""
+    """Which columns of R are what: `controls`, `observables` twice, the states, unless these are observables, and 1."""
 
     controls: int
     observables: int
-    states: int
     state_columns: Array | None = None  # where among the observables the states are
-
-    @property
-    def width(self) -> int:
-        return self.controls + 2 * self.observables + (self.states if self.state_columns is None else 0) + 1
 
 
 Measure = Callable[[Array, Array, Array], Array]  # (down, core, control) -> root of the misfit's Gram matrix, (k, r)
@@ -146,7 +141,7 @@ Measure = Callable[[Array, Array, Array], Array]  # (down, core, control) -> roo
 def solve(held: Triangle, layout: ColumnLayout, settings: Settings, measure: Measure | None = None) -> Solution:
     """The Koopman matrix, the control's, and the state decoder from R."""
     p, N, m = layout.controls, layout.observables, held.rows
-    R = held.square(layout.width)
+    R = held.square()
     R11, R12, R22 = R[p : p + N, p : p + N], R[p : p + N, p + N : p + 2 * N], R[p + N : p + 2 * N, p + N : p + 2 * N]
     U, s, up, down = _whiten(R11, m, settings)
     image = R12 @ down / np.sqrt(m)

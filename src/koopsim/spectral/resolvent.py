@@ -102,7 +102,7 @@ class Circles:
 
     def clear(self, radius: float, level: float) -> bool:
         """Proof that sigma_min(T - z I) > level all along |z| = radius; False where there is none."""
-        if len(self.T) <= 1 or is_diagonal(self.T):
+        if is_diagonal(self.T):
             return bool(np.all(np.abs(self.moduli - radius) > level))
         if len(self.T) <= DENSE:
             probes = self._probes(radius, PROBES)
