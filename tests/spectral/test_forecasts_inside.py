@@ -1,0 +1,71 @@
+"""Almost invariant sets and forecasts of a file, by hand."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.sparse import csr_matrix
+
+from koopsim.spectral import EDMD, Delays, Identity, invariant_density
+from koopsim.spectral.almost_invariant import _leading, _split
+from koopsim.spectral.forecasts import forecast_by_edmd, forecast_by_exponentials
+from koopsim.spectral.observations import Observations
+
+
+def test_almost_invariant_sets_by_hand():
+    """Two wells that swap rarely: two sets, each with half of the mass, left with the probability of a swap."""
+    rng = np.random.default_rng(0)
+    side = np.where(np.cumsum(rng.random(4000) < 0.02) % 2, 1.0, -1.0)
+    x = side * (1 + rng.uniform(0, 1, 4000))
+    found = invariant_density(x, boxes=np.linspace(-2, 2, 9), weights="counts").almost_invariant_sets()
+    assert found.count == 2
+    stay = np.array([np.mean(side[1:][side[:-1] == s] == s) for s in (-1.0, 1.0)])
+    assert_allclose(np.sort(found.staying), np.sort(stay), atol=1e-4)
+    assert_allclose(found.masses.sum(), 1)
+    assert found.masses[0] >= found.masses[1]
+    assert_allclose(found.eigenvalues[0], 1)
+    labels = found.assign([-1.5, 1.5, 0.0, 7.0])
+    assert labels[0] != labels[1]
+    assert labels[2:].tolist() == [-1, -1]
+    with pytest.raises(ValueError, match="count=9"):
+        invariant_density(x, boxes=np.linspace(-2, 2, 9), weights="counts").almost_invariant_sets(9)
+
+    w, u = _leading(csr_matrix(np.diag([0.1, 0.9, 0.5])), 2)
+    assert_allclose(w, [0.9, 0.5])
+    assert_allclose(np.abs(u), np.eye(3)[:, [1, 2]], atol=1e-12)
+    vectors = np.array([[0.0], [0.1], [5.0], [5.1]])
+    assert _split(vectors, np.array([0.1, 0.1, 0.4, 0.4]), 2).tolist() == [1, 1, 0, 0]
+    assert _split(vectors, np.full(4, 0.25), 1).tolist() == [0] * 4
+
+
+def test_a_forecast_of_a_file_by_hand():
+    """x_l = 0.9^l cos(0.4 l): two delays know it; errors are those of the last fifth, which was held back."""
+    l = np.arange(45)
+    x = (0.97**l * np.cos(0.4 * l))[:, None]
+    seen = Observations([x[:3], x[:40]], None, [100.0, 5.0], 0.5, ("x",), ())
+    assert seen.longest == 1
+    model = EDMD(Delays(2)).fit([x[:40]])
+    found = forecast_by_edmd(seen, 5, model, 0.2)
+    assert_allclose(found.values, x[40:], atol=1e-8)
+    assert_allclose(found.times, 5.0 + 0.5 * l[40:])
+    assert_allclose(found.past_times, 5.0 + 0.5 * l[:40])
+    assert found.said == ("errors as on the last 8 samples, held back",)
+    assert found.errors.shape == (5, 1)
+    assert found.errors.max() < 1e-8
+    far = forecast_by_edmd(seen, 12, model, 0.2)
+    assert far.said[0].endswith("; beyond 7 steps they are at least so large")
+    assert_allclose(far.errors[7:], np.broadcast_to(far.errors[:7].max(axis=0), (5, 1)))
+    short = Observations([x[:5]], None, [0.0], 1.0, ("x",), ())
+    assert "too few to hold any back" in forecast_by_edmd(short, 1, EDMD(Delays(2)).fit(x[:5]), 0.2).said[0]
+    waves = forecast_by_exponentials(seen, 5, 2)
+    assert_allclose(waves.values, x[40:], atol=1e-6)
+    assert waves.errors.max() < 1e-6
+    assert waves.said[0].startswith("optimised DMD, rates -0.06092 +0.8i")
+    u = np.cos(l)[:39, None]
+    z = np.zeros((40, 1))
+    for k in range(39):
+        z[k + 1] = 0.5 * z[k] + u[k]
+    steered = Observations([z], [np.r_[u, [[2.0]]]], [0.0], 1.0, ("z",), ())
+    driven = forecast_by_edmd(steered, 2, EDMD(Identity()).fit(z, control=u), 0.2)
+    first = 0.5 * z[-1, 0] + 2
+    assert_allclose(driven.values[:, 0], [first, 0.5 * first + 2], atol=1e-8)
+    assert driven.said[-1] == "the control keeps its last value"
