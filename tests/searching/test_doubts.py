@@ -8,7 +8,7 @@ from koopsim.searching.doubts import doubts
 from koopsim.searching.results import best_trial
 from koopsim.searching.space import with_values
 from koopsim.searching.trial import Trial
-from koopsim.spaces import LogUniform, SearchSpace
+from koopsim.spaces import Choice, LogUniform, SearchSpace, Uniform
 
 RATE = "recipe.learning_rate"
 RUN = with_values(tiny_run("copy/sim-single"), {"recipe.epochs": 4})
@@ -69,3 +69,42 @@ def test_the_best_few_at_one_end_of_a_range_are_named():
     assert "learning_rate near 0.0001, the lower end" in low
     assert said(at([9e-2, 8e-2, 1e-2, *middle])) == []
     assert said(at([9e-2, 8e-2, 7e-2])) == []  # too few to tell
+
+
+def test_three_that_agree_are_enough_and_a_level_curve_is_no_fall():
+    (sentence,) = said([trial(i, [4.0, 1.0 + i / 100, 1.2, 1.5 + i / 50]) for i in range(3)])
+    assert sentence.startswith("Over the 3 finished trials of 4 epochs validation loss is best after 2 and then rises")
+    assert said([trial(i, [1.0, 1.0, 1.0, 1.0]) for i in range(5)]) == []
+
+
+def test_a_fall_counts_from_three_standard_errors():
+    """Four gains 0.5 - a, 0.5 - a, 0.5 + a, 0.5 + a: their mean is sqrt(3) / 2a of its standard errors."""
+
+    def gains(errors):
+        a = 3**0.5 / (2 * errors)
+        return [trial(i, [4.0, 1.0, 3.0, 1.5 + a * sign]) for i, sign in enumerate((-1, -1, 1, 1))]
+
+    assert len(said(gains(3.3))) == 1
+    assert said(gains(2.8)) == []
+
+
+def test_an_end_is_the_outer_seventh_of_a_range():
+    """Places 0.14 and 0.86 are its ends, 0.17 and 0.83 are not; in a range that is even as in one of powers."""
+
+    def at(place, count=12, even=False):
+        rate = 1e-4 + place * (1e-1 - 1e-4) if even else 10 ** (-4 + 3 * place)
+        middle = [5e-2 if even else 3e-3] * (count - 3)
+        trials = [trial(i, [4.0, 3.0, 2.0, 1.0 + i / 10], r) for i, r in enumerate([rate] * 3 + middle)]
+        space = replace(SPACE, parameters={RATE: Uniform(1e-4, 1e-1)}) if even else SPACE
+        return said(trials, space)
+
+    for even in (False, True):
+        assert ["the best may lie below it" in s for s in at(0.14, even=even)] == [True]
+        assert ["the best may lie above it" in s for s in at(0.86, even=even)] == [True]
+        assert at(0.17, even=even) == at(0.83, even=even) == at(0.14, 11, even) == []
+
+
+def test_a_choice_has_no_ends():
+    space = replace(SPACE, parameters={"recipe.batch_size": Choice((1, 2)), **SPACE.parameters})
+    trials = [trial(i, [4.0, 3.0, 2.0, 1.0 + i / 10], 9e-2 if i < 3 else 1e-2) for i in range(12)]
+    assert len(said(trials, space)) == 1

@@ -101,3 +101,58 @@ def test_pictures_are_drawn_for_any_outcome(tmp_path):
     assert save_plots(TRIALS[2:3], SPACE, tmp_path) == []
     median = [replace(t, values=t.values | {BANDWIDTH: "median*1.0"}) for t in TRIALS]
     assert len(save_plots(median, replace(SPACE, mode="max", metric="loss"), tmp_path)) == 3
+
+
+def test_the_table_to_the_letter():
+    one = trial(1, [2.5, 1.0], "pruned", began=0.12345)
+    bare = Trial(2, {}, RUN)
+    text = trials_csv([one, bare], SPACE).splitlines()
+    assert (
+        text[0] == f"trial,status,reason,t,loss,seconds,recipe.batch_size,recipe.learning_rate,{BANDWIDTH},seed,curve"
+    )
+    assert text[1] == (
+        f'1,pruned,"why, oh why",2,1.0,1.123,1,0.005,2.0,{RUN.seed},"[[1, 0.123, 1.0, 2.5], [2, 1.123, 1.0, 1.0]]"'
+    )
+    assert text[2].startswith("2,waiting,,0,,,")
+    assert text[2].endswith(",[]")
+
+
+def test_a_table_without_a_curve_has_none(tmp_path):
+    (tmp_path / "trials.csv").write_text("trial,curve\n0,\n")
+    assert read_trials(tmp_path / "trials.csv") == [{"trial": "0", "curve": []}]
+
+
+def test_equals_keep_their_order_and_who_has_no_figure_has_no_place():
+    trials = [trial(0, [1.0]), trial(1, [1.0], "running"), Trial(2, {}, RUN, "finished"), trial(3, [0.5], "diverged")]
+    assert [t.index for t in ranked(trials, SPACE)] == [0, 1]
+    assert [t.index for t in ranked(trials, replace(SPACE, mode="max"))] == [0, 1]
+    assert best_so_far(trials[:2], SPACE) == [(0.0, 1.0)]  # the same again is no improvement
+
+
+def test_values_are_those_used_and_of_a_trial_that_failed_those_drawn():
+    drawn = trial(0, [1.0])
+    used = replace(drawn, run=with_values(drawn.run, {"recipe.batch_size": 2}))
+    assert value_of(used, "recipe.batch_size") == 2
+    assert value_of(replace(used, status="failed"), "recipe.batch_size") == 1
+    elsewhere = replace(used, values={"model.nothing.at.all": 7, "recipe.batch_size.x": 8})
+    assert value_of(elsewhere, "model.nothing.at.all") == 7
+    assert value_of(elsewhere, "recipe.batch_size.x") == 8
+
+
+def test_the_summary_field_by_field():
+    found = summary(TRIALS, SPACE, 12.0)
+    best = TRIALS[1]
+    values = {"recipe.batch_size": 1, "recipe.learning_rate": 0.005, BANDWIDTH: 2.0}
+    assert found["best"] == {"trial": 1, "loss": 1.0, "t": 2, "values": values, "run": found["best"]["run"]}
+    assert found["best"]["run"]["recipe"]["learning_rate"] == best.run.recipe.learning_rate
+    assert {k: found[k] for k in ("trials", "seconds", "metric")} == {"trials": 4, "seconds": 12.0, "metric": "loss"}
+    assert summary(TRIALS, SPACE, 12.0, TRIALS[0])["best"]["trial"] == 0
+
+
+def test_expected_epochs_by_hand():
+    """Rungs 2 and 4 of 5 epochs: 2 + 2/2 + 1/4 = 3.25 for each; one that ended after 1 is a fifth beside four."""
+    space = replace(SPACE, max_t=5, grace=2)
+    mean = (1 + 4 * 3.25) / 5
+    trials = [trial(0, [1.0], "pruned"), Trial(1, {}, RUN), trial(2, [1.0] * 4, "running"), trial(3, [1.0], "running")]
+    assert expected_epochs(trials, space) == pytest.approx(1 + mean + 4 + mean)
+    assert expected_epochs([Trial(0, {}, RUN)], replace(space, reduction=4)) == pytest.approx(2 + 3 / 4)
