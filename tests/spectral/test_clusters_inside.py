@@ -25,7 +25,7 @@ def test_who_is_joined_by_hand():
     d = 0.01
     assert joined([0, 4.51 * d, 1], d) == (0,)
     assert joined([0, 4.49 * d, 1], d) == (0, 1)
-    assert joined([0, 4 * d, -5.95 * d, 9], d) == (0, 1, 2)  # 4.04 + 2 errors reach it
+    assert joined([0, 4 * d, -6.02 * d, 9], d) == (0, 1, 2)  # 4.04 + 2 errors reach it
     assert joined([0, 4 * d, -6.15 * d, 9], d) == (0, 1)
     assert joined([0, 4 * d, 8.4 * d, 9], d) == (0, 1, 2)  # by the second: half as far again as the nearest
     assert joined([0, 4 * d, 8.6 * d, 9], d) == (0, 1)
