@@ -15,6 +15,7 @@ from koopsim.bridge import WarmStart
 from koopsim.config import MonDEQConfig, SIMConfig, VGGConfig
 from koopsim.errors import KoopsimError
 from koopsim.implicit import UnconvergedWarning, monotone, splitting
+from koopsim.implicit.info import Info
 from koopsim.implicit.monotone import SPLITTINGS, MonDEQ, Splitting
 from koopsim.implicit.monotone_operator import Chain
 from koopsim.implicit.splitting import Storage
@@ -340,13 +341,13 @@ def test_float16_solves_as_float32_does_whatever_the_scale(kind, scale, monkeypa
         assert size(p.grad - r.grad) < 3e-2 * size(r.grad) + (0.01 * whole if r.numel() <= 3 else 0)  # gains: sums
 
 
-@pytest.mark.parametrize("rows", [1, 13, 36, 50])
+@pytest.mark.parametrize("rows", [1, 5, 13, 36, 50])
 def test_the_largest_entries(rows):
     q = torch.randn(rows, 4)
     q[rows // 2, 1], q[:, 2], q[-1, 3] = -7, 0, torch.nan
     got = monotone._largest(q)
     assert got[:2].equal(q[:, :2].abs().amax(0))
-    assert 0 < got[2] < 1e-30
+    assert got[2] == 2.0**20 * 2.0**-126
     assert got[3].isnan()
 
 
@@ -407,3 +408,73 @@ def test_no_gradient_no_tape():
     z, info = model.solve(images(model))
     assert not z.requires_grad
     assert info.backward is None
+
+
+@pytest.mark.parametrize(
+    ("script", "tried", "best", "longest"),
+    [
+        ([(9, 1)] * 2, 2, 0, 9),  # no better: the first of equals is kept
+        ([(10, 1), (8, 1), (9, 1)], 3, 1, 8),
+        ([(20, 0), (20, 0), (20, 1), (12, 1), (13, 0), (11, 1), (11, 1)], 7, 5, 11),  # unconverged: it goes on
+        ([(20 - k, 1) for k in range(9)], 9, 8, 12),  # 2^-8 is the smallest
+    ],
+)
+def test_tuning_stops_where_halving_makes_it_worse(script, tried, best, longest, monkeypatch):
+    """Solves of so many steps, converged or not, in the place of real ones; unconverged counts as one step more."""
+    model, seen = model_of("single", alpha=0.75, max_steps=20, tol=1e-3), []
+
+    def solved(T, q, P, until):
+        steps, converged = script[len(seen)]
+        seen.append((float(model.alpha), until.max_steps, until.tol, until.check_every))
+        return q, Info(torch.tensor([steps, steps]), torch.zeros(2), torch.tensor([True, bool(converged)]))
+
+    monkeypatch.setattr(model, "_split", solved)
+    model.longest.copy_(torch.tensor([3, 15]))
+    assert model.tune_alpha(images(model)) == 0.75 / 2**best == float(model.alpha)
+    assert seen == [(0.75 / 2**k, 20, 1e-3, 1) for k in range(tried)]
+    assert model.longest.tolist() == [longest, max(15, longest)]
+
+
+def test_gradients_reach_an_image_through_fixed_weights_and_either_part_alone():
+    model = model_of("single", tol=1e-10)
+    x = images(model).requires_grad_()
+    (want,) = torch.autograd.grad(model(x).sin().sum(), x)
+    model.requires_grad_(False)
+    (got,) = torch.autograd.grad(model(x).sin().sum(), x)
+    torch.testing.assert_close(got, want)
+    model.operator.requires_grad_(True)
+    z, _ = model.solve(x.detach())
+    assert z.requires_grad  # W alone
+
+
+def test_a_capture_never_runs_beyond_the_limit_and_says_nothing(monkeypatch):
+    for module in (splitting, monotone):
+        monkeypatch.setattr(module, "capturing", lambda: True)
+    model = model_of("single", tol=1e-12, max_steps=5)
+    assert model.captured_steps == (5, 5)
+    model.captured_steps = (9, 3)
+    model(images(model)).sum().backward()  # a warning would be an error
+    assert (model.last_info.steps.max(), model.last_info.backward.steps.max()) == (5, 3)
+    report = model.diagnostics()
+    assert report["alpha"] == float(model.alpha)
+    assert report["unconverged"] == 1
+
+
+def test_sizes_and_tolerances_at_their_bounds(monkeypatch):
+    for image, tiers in (((1, 2, 2), (2,)), ((1, 4, 6), (2, 2))):
+        MonDEQ(image, tiers)
+    for image, tiers in (((1, 1, 4), (2,)), ((1, 2, 4), (2, 2)), ((1, 4, 2), (2, 2)), ((1, 4, 5), (2, 2))):
+        with pytest.raises(KoopsimError, match="multiples of"):
+            MonDEQ(image, tiers)
+    model = model_of("single")
+    for shape in ((3, 2, 4, 5), (3, 2, 4, 4, 1)):
+        with pytest.raises(KoopsimError, match="Build the model with their size"):
+            model(torch.zeros(shape))
+    monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda: "high")
+    coarse = MonDEQ((1, 4, 4), (2,), solving=Splitting(tol=monotone.COARSE))
+    assert coarse._rounded(SimpleNamespace(is_cuda=True, dtype=torch.float32)) == torch.float16
+    assert MonDEQ((1, 4, 4), (2,), solving=Splitting(max_steps=7)).captured_steps == (7, 7)
+    assert MonDEQ((1, 8, 12), (2,)).readout.in_features == 2 * (10 // 4) * (14 // 4)
+    monkeypatch.setattr(MonDEQ, "_rounded", lambda self, like: torch.float16)
+    edge = MonDEQ((1, 24, 48), (1,))  # 26 x 50: the most pixels that are transformed at once
+    assert isinstance(edge._step(edge.operator.linear()), StoredChain)

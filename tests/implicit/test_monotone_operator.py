@@ -1,5 +1,7 @@
 """The operators of a monDEQ against dense matrices made of plain convolutions, and the theorem they rest on."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koopsim.errors import KoopsimError
+from koopsim.implicit import circular as circular_file
 from koopsim.implicit import inverse
 from koopsim.implicit.circular import Grid, gram, pair, stencil_of, transpose, widen
 from koopsim.implicit.ends import inject, pooled
@@ -268,3 +271,72 @@ def test_what_a_capture_cannot_hold_is_not_chosen(monkeypatch):
     assert inverse._fitting(W) == "blocks"
     with pytest.raises(KoopsimError, match="kernel"):
         reflected_resolvent(W, 1.0, "kernal")
+
+
+def test_tables_serve_training_whoever_asked_first_and_their_rows_are_aligned():
+    tables = {
+        circular_file._fourier: (5, 3), circular_file._whole: (6, 4, True), circular_file._waves: (5, 3, 3),
+        circular_file._places: (2, 3), circular_file._differences: (3,),
+    }  # fmt: skip
+    for make, sizes in tables.items():
+        make.cache_clear()
+        with torch.inference_mode():
+            found = make(*sizes, torch.float32, torch.device("cpu"))
+        for table in found if isinstance(found, tuple) else (found,):
+            assert not table.is_inference()
+            if make in (circular_file._fourier, circular_file._waves):
+                assert table.stride(-2) == -(-table.shape[-1] // 8) * 8
+    assert [Grid(*sizes).stored_pixels(False) for sizes in ((1, 1), (2, 1), (4, 2), (3, 3))] == [1, 8, 8, 16]
+    assert [Grid(rows, 3).pairs for rows in range(1, 11)] == [rows in (2, 6, 10) for rows in range(1, 11)]
+
+
+def test_patches_are_multiplied_in_multiples_of_8(monkeypatch):
+    widths, bmm = [], torch.bmm
+    monkeypatch.setattr(torch, "bmm", lambda a, b: widths.append(a.shape[2]) or bmm(a, b))
+    for channels in (1, 2, 3, 7):
+        inject(torch.zeros(4, 4, channels, 2), torch.zeros(5, channels, 3, 3), torch.zeros(5))
+    assert widths == [16, 24, 32, 64]  # 9 C + 1, rounded up
+
+
+def test_an_inverse_is_found_by_the_method_that_was_asked_for(monkeypatch):
+    W, used = torch.zeros(2, 2, 3, 3), []
+    for name in ("lu", "blocks"):
+        own = getattr(inverse, name)
+        monkeypatch.setattr(inverse, name, lambda M, name=name, own=own: used.append(name) or own(M))
+    for method in ("lu", "blocks"):
+        assert reflected_resolvent(W, 0.5, method, torch.float64).dtype == F64
+        assert reflected_resolvent(W, 0.5, method).dtype == torch.float32
+    assert used == ["lu", "lu", "blocks", "blocks"]
+    kernels = pytest.importorskip("koopsim.implicit.kernels.inverse")
+    monkeypatch.setattr(kernels, "reflected_resolvent", lambda W, a, dtype: (W, a, dtype))
+    assert reflected_resolvent(W, 0.5, "kernel") == (W, 0.5, torch.float32)
+    assert reflected_resolvent(W, 0.5, "kernel", F64) == (W, 0.5, F64)
+
+
+def test_a_kernel_is_for_single_precision_on_cuda_and_up_to_its_largest_size(monkeypatch):
+    def fitting(n, dtype=torch.float32, cuda=True, triton=True):
+        monkeypatch.setattr(inverse, "find_spec", lambda name: triton or None)
+        return inverse._fitting(SimpleNamespace(is_cuda=cuda, dtype=dtype, shape=(5, 2, n, n)))
+
+    assert fitting(128) == "kernel"
+    assert {fitting(129), fitting(8, F64), fitting(8, cuda=False), fitting(8, triton=False)} == {"lu"}
+
+
+def test_blocks_are_halved_down_to_leaves_of_eight(monkeypatch):
+    sizes, own = [], inverse._eliminated
+    monkeypatch.setattr(inverse, "_eliminated", lambda M: sizes.append(M.shape[2]) or own(M))
+    for n, leaves in ((8, [8]), (9, [4, 5]), (16, [8, 8]), (17, [8, 4, 5])):
+        sizes.clear()
+        blocks(torch.eye(n).expand(2, n, n))
+        assert sizes == leaves
+    assert lu(torch.zeros(1, 2, 2)).shape == (1, 2, 2)  # never checked: no error
+
+
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_steps_are_rounded_to_what_is_asked_for(kind):
+    operator = model_of(kind).operator
+    with torch.no_grad():
+        W = operator.linear()
+        for make in (operator.relaxed, operator.reflected):
+            assert {m.dtype for m in make(W, 0.5).matrices} == {F64}
+            assert {m.dtype for m in make(W, 0.5, torch.float32).matrices} == {torch.float32}

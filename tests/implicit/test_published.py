@@ -140,6 +140,7 @@ def test_what_is_no_published_checkpoint_is_named():
         MonDEQ.from_published({"weight": torch.zeros(3)}, (1, 8, 8))
     with pytest.raises(KoopsimError, match=r"readout.weight is .* Give the size of the images"):
         MonDEQ.from_published(state, (1, 16, 16))
-    state["mon.linear_module.g.1"] = torch.tensor(-0.5).double()
-    with pytest.raises(KoopsimError, match="expected positive scales"):
-        MonDEQ.from_published(state, (1, 8, 8))
+    for wrong in (-0.5, 0.0):
+        state["mon.linear_module.g.1"] = torch.tensor(wrong).double()
+        with pytest.raises(KoopsimError, match="expected positive scales"):
+            MonDEQ.from_published(state, (1, 8, 8))

@@ -128,6 +128,16 @@ def test_andersons_penalty_is_a_hundred_machine_precisions_unless_said():
     assert not torch.equal(answers[0], answers[2])
 
 
+def test_anderson_takes_plain_steps_once_its_memory_is_full_of_worse_points():
+    """Residuals 1, 2, 3, 4 and then 1/2: with room for two, the third and fourth step are plain, the last is mixed."""
+    g = torch.tensor([[1.0, 0], [0, 2], [3, 0], [0, 4], [0.5, 0], [0, 0.6]], dtype=F64)
+    seen = []
+    f = lambda z: seen.append(z[0].clone()) or z + g[len(seen) - 1]  # noqa: E731
+    anderson(f, torch.zeros(1, 2, dtype=F64), max_steps=6, tol=Tolerance(1e-9, "absolute"), memory=2, delay=0)
+    plain = [torch.equal(seen[k + 1], seen[k] + g[k]) for k in range(5)]
+    assert plain == [True, False, True, True, False]
+
+
 def test_anderson_solves_a_line_in_two_points():
     """One dimension: after the delay, two points give the fixed point of a line exactly, whatever its slope."""
     seen = []
