@@ -200,9 +200,10 @@ def traced(hunter: Hunter, names: list[str], limit: float) -> list[Any]:
         known = defined.name2fixturedefs.items() if defined else ()
         shared = [key for key, found_ in known if found_ and found_[-1].scope in ("module", "class", "package")]
         ended: list[Any] = []
+        own = 60.0 if name == LEDGER else 5 * limit if "in_triton" in hunter.items[name].fixturenames else limit
         lines.begin()
-        signal.setitimer(signal.ITIMER_PROF, 60.0 if name == LEDGER else limit)
-        signal.setitimer(signal.ITIMER_REAL, 100.0 if name == LEDGER else 8 * limit)  # for one that waits
+        signal.setitimer(signal.ITIMER_PROF, own)
+        signal.setitimer(signal.ITIMER_REAL, 8 * own)  # for one that waits
         try:
             hunter.run([name], lambda test, s, ok, ended=ended: ended.append((s, ok)))
         except BaseException:  # the alarm rang between two tests: pytest cannot go on from there
