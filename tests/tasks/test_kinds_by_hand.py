@@ -127,3 +127,45 @@ def test_a_device_that_cannot_be_used_is_one_sentence():
     for name in ("tpu", "meta", "cuda:99" if not torch.cuda.is_available() else "cuda:9999"):
         with pytest.raises(KoopsimError, match=rf"^The device '{name}' cannot be used here: .*[^.]\.$"):
             pick_device(name)
+
+
+def test_a_text_of_ones_own_has_no_labels(tmp_path):
+    run = run_of("text/sim-single")
+    kind, file = task_kind(run.task), tmp_path / "poem.txt"
+    file.write_text("roses")
+    for goal in (None, "forecast"):
+        name, own = kind.on_own_table(run, "text/sim-single", str(file), OwnColumns(goal=goal))
+        assert (name, own.task.text, own.model) == ("poem/sim-single", str(file), run.model)
+    with pytest.raises(KoopsimError, match="is one text without labels"):
+        kind.on_own_table(run, "text/sim-single", str(file), OwnColumns(goal="classify"))
+
+
+def test_an_example_of_a_gru_is_symbols_a_series_or_vectors():
+    from koopsim.nn.recurrent import SYMBOLS, GRUConfig
+
+    kind, random = model_kind(GRUConfig()), torch.Generator().manual_seed(0)
+    symbols, axes = kind.example(GRUConfig(inputs=0), 300, 5, random)
+    assert (symbols.shape, symbols.dtype, int(symbols.max()), axes) == (
+        (300, 5), torch.int64, SYMBOLS - 1, {0: "batch", 1: "length"},
+    )  # fmt: skip
+    assert kind.example(GRUConfig(inputs=1), 3, 5, random)[0].shape == (3, 5)
+    assert kind.example(GRUConfig(inputs=4), 3, 5, random)[0].shape == (3, 5, 4)
+
+
+@pytest.mark.parametrize("kernel", [2, 3, 8])
+def test_as_many_levels_as_it_takes_to_see_the_whole_sequence(kernel):
+    """Of L levels the last step sees 1 + 2 (k - 1)(2^L - 1) steps: so many take L, one more takes L + 1."""
+    from koopsim.config import TCNConfig
+    from koopsim.kinds import SequenceShape, lift_kind
+
+    config = TCNConfig(kernel=kernel)
+    kind = lift_kind(config)
+    for levels in (2, 3, 5, 7):
+        seen = 1 + 2 * (kernel - 1) * (2**levels - 1)
+        assert kind.for_sequences(config, SequenceShape(2, seen)).levels == levels
+        assert kind.for_sequences(config, SequenceShape(2, seen + 1)).levels == levels + 1
+    assert kind.for_sequences(config, SequenceShape(2, 2)).levels == 2  # two at least, eight at most
+    assert kind.for_sequences(config, SequenceShape(2, 10**6)).levels == 8
+    assert kind.for_sequences(config, SequenceShape(2, 20)).input_channels == 2
+    assert kind.for_sequences(TCNConfig(kernel=1), SequenceShape(2, 5)).levels == 8
+    assert type(kind.for_sequences(config, SequenceShape(0, 20))).__name__ == "ByteTCNConfig"
