@@ -11,6 +11,7 @@ from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, Backward, Reversible, UnconvergedWarning, anderson, broyden, newton, picard
 from koopsim.implicit import info as info_file
 from koopsim.implicit.gradient import Neumann, Phantom, pulled
+from koopsim.implicit.info import DEQInfo, Info
 from koopsim.implicit.iteration import Tolerance, numbers
 from koopsim.implicit.ledger import HostLedger, Ledger, ledger_of
 from koopsim.implicit.outside import seen_by
@@ -337,3 +338,55 @@ def test_a_state_of_several_parts_may_have_no_samples():
     z, info = DEQ(lambda z: (z[0] / 2, z[1] / 2))(z0=z0)
     assert [tuple(part.shape) for part in z] == [(0, 2, 4), (0, 3)]
     assert info.converged.shape == (0,)
+
+
+def test_figures_of_a_solve_by_hand():
+    """The mean of the steps, the share that is left, the worst residual; a sample cut short needs one step more."""
+    forward = Info(torch.tensor([3, 5]), torch.tensor([0.1, 0.7]), torch.tensor([True, False]))
+    backward = Info(torch.tensor([2, 2]), torch.tensor([0.1, 0.2]), torch.tensor([True, True]))
+    longest = torch.tensor([1, 4])
+    report = DEQInfo(forward, backward).figures(longest)
+    want = {"solver_steps": 4.0, "unconverged": 0.5, "residual": 0.7,
+            "backward_solver_steps": 2.0, "backward_unconverged": 0.0, "backward_residual": 0.2}  # fmt: skip
+    assert {name: round(float(value), 6) for name, value in report.items()} == want
+    assert longest.tolist() == [6, 4]
+    assert set(DEQInfo(forward).figures(longest)) == {"solver_steps", "unconverged", "residual"}
+
+
+def test_newtons_linear_solves_are_gmres_with_a_full_memory(monkeypatch):
+    """n + 2 products end an n-dimensional system; `krylov` may allow fewer."""
+    asked, own = [], anderson
+
+    def spied(f, z0, **options):
+        asked.append(options)
+        return own(f, z0, **options)
+
+    monkeypatch.setattr("koopsim.implicit.solvers.anderson", spied)
+    for krylov in (20, 4):
+        newton(torch.cos, torch.zeros(1, 3, dtype=F64), max_steps=2, tol=1e-9, krylov=krylov)
+    root = 2.0**-26
+    assert asked == [{"max_steps": 5, "tol": root, "memory": 20, "delay": 0},
+                     {"max_steps": 4, "tol": root, "memory": 4, "delay": 0}]  # fmt: skip
+
+
+def test_a_reversible_solve_keeps_the_residuals_of_its_parts():
+    deq = DEQ(
+        lambda z: (z[0] / 2, z[1] / 4 + 1, z[2]), max_steps=3, gradient=Reversible(), tol=Tolerance(1e-9, "absolute")
+    )
+    deq._warned.add("forward")
+    _, info = deq(z0=(torch.ones(2, 1), torch.zeros(2, 1), torch.ones(2, 1)))
+    assert info.forward.parts.shape == (2, 3)
+    assert (info.forward.parts[:, 2] == 0).all()
+    assert torch.equal(info.residuals, info.forward.parts.amax(1))
+
+
+def test_a_reversible_step_that_was_never_made_is_not_undone():
+    w = torch.ones(3, requires_grad=True)
+    calls = []
+    deq = DEQ(lambda z: calls.append(1) or w * z, gradient="reversible")  # at its fixed point from the start
+    z, info = deq(z0=torch.ones(2, 3))
+    before = len(calls)
+    assert info.steps.tolist() == [0, 0]
+    z.sum().backward()
+    assert len(calls) == before
+    assert (info.backward.residuals == 0).all()
