@@ -11,7 +11,15 @@ from torch.nn.utils import parametrize
 
 from koopsim.config import DEQConfig, MonDEQConfig, SolverConfig
 from koopsim.errors import KoopsimError
-from koopsim.implicit import DEQ, MultiscaleDEQ, TransformerDEQ, UniversalTransformerCell, VariationalDropout, normalise
+from koopsim.implicit import (
+    DEQ,
+    MultiscaleDEQ,
+    TransformerDEQ,
+    UniversalTransformerCell,
+    VariationalDropout,
+    normalise,
+    transformer,
+)
 from koopsim.implicit.models import MonDEQKind, deq_maker
 from koopsim.implicit.multiscale import LARGE, MultiscaleConfig, MultiscaleKind
 from koopsim.implicit.penalties import correction_loss, jacobian_penalty, spectral_radius
@@ -160,6 +168,22 @@ def test_weights_are_rounded_once_under_autocast_where_it_would_round_them():
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
             f = cell.prepare(torch.zeros(1, 3, 6, dtype=dtype))
         assert {w.dtype for w in (*f.weights, f.constant)} == {want}
+
+
+def test_attention_is_a_kernels_where_it_is_usable_and_fits(monkeypatch):
+    kernels = pytest.importorskip("koopsim.implicit.kernels.attention")
+    q, k, v = torch.randn(3, 1, 4, 2, 8).unbind()
+    plain = transformer._attended(q, k, v, 0.5)
+    monkeypatch.setattr(kernels, "attention", lambda q, k, v, scale, block: ((scale, block, v), None))
+    for usable, vmapped, fits in ((u, m, f) for u in (True, False) for m in (True, False) for f in (True, False)):
+        monkeypatch.setattr(transformer, "usable", lambda *given, usable=usable: usable)
+        monkeypatch.setattr(transformer, "vmapped", lambda q, vmapped=vmapped: vmapped)
+        monkeypatch.setattr(kernels, "fits", lambda q, v, fits=fits: fits)
+        found = transformer._attended(q, k, v, 0.5)
+        if usable and fits and not vmapped:
+            assert found == (0.5, transformer.BLOCK, v)
+        else:
+            torch.testing.assert_close(found, plain)
 
 
 # ------------------------------------------------------------ resolutions

@@ -129,14 +129,20 @@ def test_andersons_penalty_is_a_hundred_machine_precisions_unless_said():
     assert not torch.equal(answers[0], answers[2])
 
 
-def test_anderson_takes_plain_steps_once_its_memory_is_full_of_worse_points():
-    """Residuals 1, 2, 3, 4 and then 1/2: with room for two, the third and fourth step are plain, the last is mixed."""
-    g = torch.tensor([[1.0, 0], [0, 2], [3, 0], [0, 4], [0.5, 0], [0, 0.6]], dtype=F64)
+@pytest.mark.parametrize(
+    ("sizes", "plain"),
+    [
+        ((1, 2, 3, 4, 0.5, 0.6), [True, False, True, True, False]),
+        ((1, 1, 1, 1, 0.5, 0.6), [True, False, True, True, False]),
+    ],
+)
+def test_anderson_takes_plain_steps_once_its_memory_is_full_of_no_better_points(sizes, plain):
+    """Residuals of these sizes, this way and that: with room for two, the third and fourth step are plain."""
+    g = torch.tensor([[size, 0] if k % 2 else [0, size] for k, size in enumerate(sizes)], dtype=F64)
     seen = []
     f = lambda z: seen.append(z[0].clone()) or z + g[len(seen) - 1]  # noqa: E731
     anderson(f, torch.zeros(1, 2, dtype=F64), max_steps=6, tol=Tolerance(1e-9, "absolute"), memory=2, delay=0)
-    plain = [torch.equal(seen[k + 1], seen[k] + g[k]) for k in range(5)]
-    assert plain == [True, False, True, True, False]
+    assert [torch.allclose(seen[k + 1], seen[k] + g[k], rtol=0, atol=1e-12) for k in range(5)] == plain
 
 
 def test_anderson_solves_a_line_in_two_points():
@@ -390,3 +396,11 @@ def test_a_reversible_step_that_was_never_made_is_not_undone():
     z.sum().backward()
     assert len(calls) == before
     assert (info.backward.residuals == 0).all()
+
+
+def test_a_reversible_sample_that_is_infinite_stops_where_it_is():
+    rate = torch.tensor([[torch.inf], [0.5]])
+    deq = DEQ(lambda z: rate * z, max_steps=4, gradient=Reversible(), tol=Tolerance(1e-9, "absolute"))
+    deq._warned.add("forward")
+    z, info = deq(z0=torch.ones(2, 1))
+    assert (info.steps.tolist(), info.residuals[0].item(), z[0].item()) == ([0, 4], torch.inf, 1.0)

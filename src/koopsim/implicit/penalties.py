@@ -9,7 +9,6 @@ with J = df/dz at z. All take a map f of states (a tensor, tuple or dict) and a 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -55,10 +54,9 @@ def spectral_radius(f: Callable[[State], State], z: State, steps: int = 50) -> T
         y = pulled(tape, at, y.view(at.shape)).reshape(y.shape)
         size = torch.linalg.vector_norm(y, dim=1, keepdim=True)
         if k >= first:
-            logs = logs + size.squeeze(1).clamp_min(tiny).log()
+            logs = logs + size.squeeze(1).log()  # of a map that is constant: -inf, a radius of 0
         y = y / size.clamp_min(tiny)
-    radius = (logs / (steps - first)).exp()
-    return torch.where(radius > math.sqrt(tiny), radius, 0)
+    return (logs / (steps - first)).exp()
 
 
 def correction_loss(
