@@ -15,6 +15,7 @@ from koopsim.datasets.table_inputs import learn_inputs, learn_targets
 def test_numbers_of_systems(name):
     made = getattr(systems, name)(24, np.random.default_rng(4))
     same(f"systems/{name}", [[np.asarray(v, float) for v in made.values[:3]], made.lengths, made.labels, made.classes])
+    same(f"systems/{name}, all", [np.concatenate(made.values), made.channels, made.names, made.tags])
 
 
 def test_numbers_of_a_fortnight_of_counts():
@@ -61,3 +62,9 @@ def test_numbers_of_a_series(tmp_path):
     for name in ("s.csv", "s.npz"):
         found = read_series(tmp_path / name)
         same(f"series/{name}", {k: v for k, v in vars(found).items() if "path" not in k})
+
+
+def test_numbers_of_splits_by_uneven_groups():
+    groups = np.repeat(np.arange(9), [1, 5, 2, 8, 3, 1, 4, 6, 2])
+    cases = [(0.2, 0.3), (0.0, 0.3), (0.2, 0.0), (0.45, 0.45)]
+    same("splits/groups", [split_rows(32, *case, seed, groups=groups) for case in cases for seed in range(4)])

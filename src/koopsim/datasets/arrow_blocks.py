@@ -149,9 +149,12 @@ def stream_arrow(path: Path, size: tuple[int, int] | None, skip: bool = False) -
     if not train or not test:
         raise KoopsimError(f"{path} has too little that can be read: {lost[0]}")
     values = sorted({v for g in train for v in np.unique(_column(g, label).to_numpy(zero_copy_only=False)).tolist()})
-    with Image.open(io.BytesIO(_first_picture(train, image, skip))) as first:
-        channels = 1 if first.mode in ("1", "L") else 3
-        width, height = size or first.size
+    try:
+        with Image.open(io.BytesIO(_first_picture(train, image, skip))) as first:
+            channels = 1 if first.mode in ("1", "L") else 3
+            width, height = size or first.size
+    except (OSError, ValueError) as error:
+        raise KoopsimError(f"{path}: its first picture cannot be read ({error}).") from error
     parts = [ArrowSource(groups, (image, label), (channels, height, width), values) for groups in (train, test)]
     classes = _classes(schema, label, values)
     return StreamedImages(str(path), parts[0], parts[1], classes, loads=False, lost=tuple(lost))
