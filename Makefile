@@ -35,7 +35,7 @@ pythons:  # the fast tests on each other Python from 3.11 to 3.13 that this mach
 hostile: setup  # mutated files, kills, extremes, other people's folders; seeded, ten minutes at most on two idle cores
 	OMP_NUM_THREADS=1 $(BIN)/python tests/hostile/campaign.py --out results/hostile.json
 
-mutants: setup  # do the tests notice? a seeded mutation run over the library; a quarter of an hour on two cores
+mutants: setup  # do the tests notice? a seeded mutation run over the library; half an hour on two idle cores
 	OMP_NUM_THREADS=1 $(BIN)/python tests/mutants/hunt.py --out results/mutants.json
 
 test-gpu:  # on a machine with a CUDA device and PyTorch for it; sets up nothing
