@@ -404,3 +404,18 @@ def test_a_reversible_sample_that_is_infinite_stops_where_it_is():
     deq._warned.add("forward")
     z, info = deq(z0=torch.ones(2, 1))
     assert (info.steps.tolist(), info.residuals[0].item(), z[0].item()) == ([0, 4], torch.inf, 1.0)
+
+
+def test_plain_steps_are_f_itself_and_mixing_may_go_beyond_it():
+    seen = []
+    f = lambda z: seen.append(z.clone()) or 0.1 * z + 0.3  # noqa: E731
+    z0 = torch.linspace(-70, 90, 60).view(3, 20)
+    picard(f, z0, max_steps=4, tol=1e-9)
+    anderson(f, z0, max_steps=4, tol=1e-9, delay=1)  # whose first step with a history has one point of it
+    for k in (0, 1, 2, 4, 5):
+        assert torch.equal(seen[k + 1], 0.1 * seen[k] + 0.3)  # z + (f(z) - z) would be rounded twice
+    seen.clear()
+    _, info = anderson(lambda z: seen.append(z.item()) or halving(z), torch.zeros(1, 1), max_steps=9, tol=1e-6,
+                       memory=1, mixing=2.0, delay=0)  # fmt: skip
+    assert seen == [0.0, 2.0]  # 0 + 2 g: the fixed point
+    assert info.converged.all()
