@@ -396,6 +396,11 @@ def test_a_reversible_step_that_was_never_made_is_not_undone():
     z.sum().backward()
     assert len(calls) == before
     assert (info.backward.residuals == 0).all()
+    z, info = deq(z0=torch.ones(0, 3))
+    before = len(calls)
+    z.sum().backward()  # of no samples there is nothing to undo
+    assert len(calls) == before
+    assert info.backward.residuals.shape == (0,)
 
 
 def test_a_reversible_sample_that_is_infinite_stops_where_it_is():

@@ -226,7 +226,7 @@ class MultiscaleKind(SolverKind):
         return Look(self.title(config) + (" best" if best else ""), rank, colour)
 
     def for_images(self, config: MultiscaleConfig, shape: Shape, outputs: int) -> MultiscaleConfig:
-        halvings = next((k for k in range(len(config.widths) - 1, -1, -1) if not shape[1] % 2**k | shape[2] % 2**k), 0)
+        halvings = next(k for k in range(len(config.widths) - 1, -1, -1) if not shape[1] % 2**k | shape[2] % 2**k)
         return replace(config, image=shape, outputs=outputs, widths=config.widths[: halvings + 1])
 
     def smoke(self, run: Run) -> Run:
