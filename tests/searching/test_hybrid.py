@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from safetensors.torch import load
 from small_search import CPU, tiny_search, trained_alone
 
@@ -78,3 +79,54 @@ def test_a_loss_that_is_no_number_is_the_trials_own():
     lines = own.epoch({}, False).lines
     assert wild
     assert {line["index"] for line in lines if line.get("ended") == "diverged"} == set(wild)
+
+
+def crowded(monkeypatch, most):
+    """A device on which no more than `most` trials fit; what was tried on it."""
+    from koopsim.searching.packing import SlotsOf
+
+    tried, slots = [], SlotsOf.slots
+
+    def small(self, runs, epochs):
+        tried.append((len(runs), epochs))
+        if len(runs) > most:
+            raise torch.OutOfMemoryError("too many")
+        return slots(self, runs, epochs)
+
+    monkeypatch.setattr(SlotsOf, "slots", small)
+    return tried
+
+
+def test_too_little_memory_halves_a_workers_stack_and_the_rest_is_given_back(monkeypatch):
+    tried = crowded(monkeypatch, 2)
+    found = worker().begin([0, 1, 2, 3, 4], None)
+    assert tried == [(5, 4), (2, 4)]  # room for four epochs each
+    assert (found.slots, found.back, found.lines) == ([0, 1], [2, 3, 4], [])
+
+
+def test_a_trial_that_does_not_fit_alone_is_over_and_nobody_is_given_back(monkeypatch):
+    tried = crowded(monkeypatch, 0)
+    found = worker().begin([3, 1], None)
+    assert [count for count, _ in tried] == [2, 1]
+    assert found.lines == [{"index": 3, "ended": "failed", "reason": "too large for the device's memory"}]
+    assert (found.slots, found.back) == ([], [])
+
+
+def test_a_stack_is_sent_in_a_small_share_of_the_time(monkeypatch):
+    """Saving took a second: the next is due when twenty times that have gone by."""
+    from koopsim.engine.drive import SAVE_SHARE
+    from koopsim.searching import stack_worker
+
+    now = [100.0]
+    monkeypatch.setattr(stack_worker.time, "monotonic", lambda: now[0])
+    own = worker()
+    own.begin([0], None)
+    assert (own.saved, own.cost) == (100.0, 0.0)
+    assert own.epoch({}, True).state is not None  # nothing is known of its cost
+    own.cost = 1.0
+    now[0] = own.saved + 0.99 / SAVE_SHARE
+    assert own.epoch({}, True).state is None
+    now[0] = own.saved + 1.01 / SAVE_SHARE
+    assert own.epoch({}, True).state is not None
+    assert own.cost == 0.0
+    assert own.epoch({0: None}, True).state is None  # nobody is left

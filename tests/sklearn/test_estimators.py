@@ -21,11 +21,12 @@ from koopsim.errors import KoopsimError
 from koopsim.implicit.rows import RowDEQ
 from koopsim.nn import SIM
 from koopsim.sklearn import DEQClassifier, DEQRegressor, MonDEQClassifier, SIMClassifier, SIMRegressor
-from koopsim.sklearn.base import RowEstimator
+from koopsim.sklearn.base import RowEstimator, moments
 from koopsim.sklearn.fitted import Learnt, learn, untrained_model
 from koopsim.spectral import EDMD
 from koopsim.tasks.base import Samples
 from koopsim.tasks.row_losses import squares
+from koopsim.tasks.table import ENOUGH
 
 X, Y = load_iris(return_X_y=True)
 XR, YR = make_friedman1(200, random_state=0)
@@ -347,3 +348,55 @@ def test_a_loss_that_stays_the_same_is_no_progress():
     found = SIMRegressor(early_stopping=True, random_state=0, **still).fit(XR, YR)
     assert len(set(found.validation_curve_)) == 1
     assert found.n_iter_ == 4  # the first is the best there is
+
+
+def test_mean_and_deviation_by_hand():
+    values = np.array([[0.0, 5.0, 1e9], [2.0, 5.0, 1e9 + 1e-4], [4.0, 5.0, 1e9]])
+    mean, deviation = moments(values, None)
+    assert mean[:2].tolist() == [2.0, 5.0]
+    assert deviation[0] == pytest.approx(np.sqrt(8 / 3))
+    assert deviation[1:].tolist() == [1.0, 1.0]  # nothing changes; nothing that a float64 of 1e9 tells
+    mean, deviation = moments(values[:, :1], np.array([1.0, 1.0, 0.0]))
+    assert (mean.tolist(), deviation.tolist()) == ([1.0], [1.0])
+    assert moments(np.array([[0.0], [4e-12]]), None)[1][0] == pytest.approx(2e-12)
+    assert moments(np.array([[0.0], [1.8e-12]]), None)[1][0] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "asked", "held"), [(ENOUGH, "auto", True), (ENOUGH - 1, "auto", False), (4, True, True)]
+)
+def test_when_rows_are_held_out(rows, asked, held):
+    assert SIMRegressor(early_stopping=asked)._holds_out(rows) is held
+
+
+def test_four_rows_are_the_fewest_that_are_held_out_of():
+    own = SIMRegressor(early_stopping=True)
+    own._seeds = np.array([1, 2])
+    out, kept = own._held_out(np.zeros((4, 1)))
+    assert (len(out), len(kept)) == (1, 3)
+    assert sorted([*out, *kept]) == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="n_samples=3"):
+        own._held_out(np.zeros((3, 1)))
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("epochs", 1, 0), ("n_iter_no_change", 1, 0), ("batch_size", 1, 0), ("weight_decay", 0, -1e-9),
+        ("tol", 0, -1e-9),
+        ("learning_rate", 1e-12, 9e-13), ("average", 0, 1), ("validation_fraction", 1e-6, 1), ("epochs", 2, True),
+        ("early_stopping", False, "no"), ("average", 0.999, -0.001), ("validation_fraction", 0.999, 9e-7),
+    ],
+)  # fmt: skip
+def test_parameters_at_their_ends(name, good, bad):
+    SIMRegressor(**{name: good})._check_parameters()
+    with pytest.raises(ValueError, match=f"{name} is "):
+        SIMRegressor(**{name: bad})._check_parameters()
+
+
+def test_the_recipe_of_more_rows_is_one_steady_epoch():
+    own = SIMRegressor(epochs=7, batch_size=5, learning_rate=0.01, weight_decay=0.5, average=0.25)
+    first, more = own._recipe(50, False), own._recipe(50, True)
+    assert (first.batch_size, first.epochs, first.schedule, first.average) == (5, 7, "cosine", 0.25)
+    assert (more.batch_size, more.epochs, more.schedule, more.average) == (5, 1, "constant", 0.0)
+    assert (more.learning_rate, more.weight_decay) == (0.01, 0.5)
