@@ -77,3 +77,17 @@ def test_a_residual_for_the_kernels():
     assert R is layer.weight
     assert r is layer.bias
     assert [t.shape for t in residual_of(nn.Identity(), torch.zeros(1))] == [(0, 0), (0,)]
+
+
+def test_neighbouring_maps_are_multiplied_first_only_in_full_precision_and_where_it_pays():
+    sequences = SIM(TCN(6, 1, 4, 2), lift_dim=6, outputs=3, hidden=4)
+    x = torch.randn(2, 5)
+    assert sequences._foldable(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not sequences._foldable(x)
+    points = SIM(nn.Identity(), lift_dim=6, outputs=3, hidden=4)
+    assert points._foldable(torch.zeros(12, 6))  # twice as many rows as the lift has numbers
+    assert not points._foldable(torch.zeros(11, 6))
+    assert not SIM(nn.Linear(2, 6), lift_dim=6, outputs=3, hidden=4)._foldable(torch.zeros(99, 2))
+    points.h = nn.Linear(4, 3)
+    assert not points._foldable(torch.zeros(12, 6))

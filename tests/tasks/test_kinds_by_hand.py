@@ -169,3 +169,19 @@ def test_as_many_levels_as_it_takes_to_see_the_whole_sequence(kernel):
     assert kind.for_sequences(config, SequenceShape(2, 20)).input_channels == 2
     assert kind.for_sequences(TCNConfig(kernel=1), SequenceShape(2, 5)).levels == 8
     assert type(kind.for_sequences(config, SequenceShape(0, 20))).__name__ == "ByteTCNConfig"
+
+
+def test_pictures_are_streamed_where_they_take_more_than_half_of_what_is_free(tmp_path):
+    from koopsim.config import ClassificationConfig
+    from koopsim.datasets.blocks import streamable
+
+    x = np.zeros((6, 1, 4, 4), np.uint8)
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=np.arange(6) % 2, x_test=x, y_test=np.arange(6) % 2)
+    config = ClassificationConfig(str(tmp_path / "a.npz"))
+    kind, size = task_kind(config), streamable(config.dataset, None, False).bytes
+    assert kind.settled(config, 2 * size) == (config, "")
+    changed, told = kind.settled(config, 2 * size - 2)
+    assert changed == replace(config, stream="yes")
+    assert "is streamed: 6 pictures of 0.0 GiB, and 0.0 GiB are free." in told
+    assert kind.settled(replace(config, stream="no"), 0)[1] == ""
+    assert kind.settled(ClassificationConfig("digits"), 0)[1] == ""
