@@ -424,3 +424,14 @@ def test_plain_steps_are_f_itself_and_mixing_may_go_beyond_it():
                        memory=1, mixing=2.0, delay=0)  # fmt: skip
     assert seen == [0.0, 2.0]  # 0 + 2 g: the fixed point
     assert info.converged.all()
+
+
+def test_what_has_just_become_zero_has_not_converged():
+    """From 1 to 0 in a step: what moved is all there was, relative to EPS."""
+    one, P = torch.ones(1, 1, dtype=F64), Projection(torch.ones(1, 1), rectify=True)
+    z, info = split(lambda w: -w, one, P, Sweep(False, Until(1, 0.01)))
+    assert (z.item(), info.converged.item()) == (0.0, False)
+    torch.testing.assert_close(info.residuals.item(), 1e8)
+    z, info = picard(torch.zeros_like, one, max_steps=1, tol=0.01)
+    assert (z.item(), info.converged.item()) == (1.0, False)
+    torch.testing.assert_close(info.residuals.item(), 1e8)

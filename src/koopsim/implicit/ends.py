@@ -19,7 +19,7 @@ ALIGNED = 8  # channels of a patch are rounded up to this: tensor cores like it
 
 def inject(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """(H, W, C, B), (out, C, k, k), (out,) -> (H + 2, W + 2, out, B)"""
-    (height, width, _, B), k = x.shape, weight.shape[-1]
+    (height, width, _, B), k = x.shape, weight.shape[3]
     reach = k // 2
     around = F.pad(x, (0, 0, 0, 0, reach, reach, reach, reach))
     shifts = [around[i : i + height, j : j + width] for i in range(k) for j in range(k)]

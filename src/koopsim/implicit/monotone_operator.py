@@ -197,7 +197,7 @@ class MonotoneOperator(nn.Module):
         size = math.isqrt(len(squares))
         W = widen(grid.fold_stencil(B - transpose(B)), size) - squares
         if self.monotonicity != 1:
-            unit = torch.eye(W.shape[-1], dtype=W.dtype, device=W.device)
+            unit = torch.eye(W.shape[2], dtype=W.dtype, device=W.device)
             W = W + widen((1 - self.monotonicity) * unit.unsqueeze(0), size)
         if i:
             W = torch.cat([W, widen(-2 * transpose(A), size)], dim=2)
