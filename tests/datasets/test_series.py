@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from koopsim.datasets.series import read_series
+from koopsim.datasets.series import read_numbers, read_series
 from koopsim.errors import KoopsimError
 
 T = np.arange(20) * 0.5
@@ -135,3 +135,72 @@ def test_a_broken_hdf5_file_has_one_sentence_and_no_last_words(tmp_path, capsys)
             refused += 1
     assert refused
     assert capsys.readouterr().err == ""
+
+
+def saved(folder, array, name="a.npy"):
+    np.save(folder / name, array)
+    return folder / name
+
+
+@pytest.mark.parametrize(
+    ("shape", "told", "meant"),
+    [
+        ((2, 2), None, "matrix"), ((1, 1), None, "trajectory"), ((3, 2), None, "trajectory"),
+        ((2, 2), "trajectory", "trajectory"), ((2, 2), "matrix", "matrix"), ((1, 2, 2), None, "trajectory"),
+        ((1, 2, 2), "matrix", "matrix"), ((2, 2, 2), "trajectory", "trajectory"),
+    ],
+)  # fmt: skip
+def test_what_an_array_means(tmp_path, shape, told, meant):
+    assert read_series(saved(tmp_path, np.ones(shape))).meaning(told) == meant
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2, 2, 2)])
+def test_what_is_no_matrix(tmp_path, shape):
+    with pytest.raises(KoopsimError, match=r"has shape .*; a matrix is square"):
+        read_series(saved(tmp_path, np.ones(shape))).meaning("matrix")
+
+
+def test_a_square_table_of_names_is_a_matrix_only_if_one_says_so(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n3,4\n")
+    found = read_series(tmp_path / "a.csv")
+    assert (found.meaning(None), found.meaning("matrix"), found.square) == ("trajectory", "matrix", False)
+    assert read_numbers(tmp_path / "a.csv").tolist() == [[1, 2], [3, 4]]
+    (tmp_path / "b.csv").write_text("x,y\n1,\n3,inf\n")
+    with pytest.raises(KoopsimError, match="has 2 NaN or infinite values among 4; remove them first"):
+        read_numbers(tmp_path / "b.csv")
+
+
+def test_bare_arrays_of_one_two_and_three_dimensions(tmp_path):
+    line = read_series(saved(tmp_path, np.arange(3)))
+    assert (line.tables[0].tolist(), line.names, line.square) == ([[0.0], [1.0], [2.0]], ("z0",), False)
+    assert line.tables[0].dtype == np.float64
+    two = read_series(saved(tmp_path, np.ones((3, 2), np.float32)))
+    assert (two.tables[0].dtype, two.names) == (np.float32, ("z0", "z1"))  # as it lies in the file
+    assert read_series(saved(tmp_path, np.ones((3, 2), np.int8))).tables[0].dtype == np.float64
+    assert read_series(saved(tmp_path, np.ones((2, 3, 1), np.complex64))).tables[0].dtype == np.complex128
+    three = read_series(saved(tmp_path, np.arange(12.0).reshape(2, 3, 2)))
+    assert [t.tolist() for t in three.tables] == [[[0, 1], [2, 3], [4, 5]], [[6, 7], [8, 9], [10, 11]]]
+    for bad, why in (
+        (np.ones((1, 2)), "at least two points"), (np.ones((2, 2, 2, 2)), "expected a square"),
+        (np.ones((0, 2)), "empty"),
+        (np.array(["a", "b"]), "expected numbers"), (np.array(1.0), "expected a square"),
+    ):  # fmt: skip
+        with pytest.raises(KoopsimError, match=why):
+            read_series(saved(tmp_path, bad))
+
+
+def test_a_control_may_have_one_row_less_and_nothing_else_may(tmp_path):
+    np.savez(tmp_path / "a.npz", x=Z, u=np.arange(19.0)[:, None], Time=T)
+    found = read_series(tmp_path / "a.npz")
+    assert found.names == ("x0", "x1", "u")
+    assert found.tables[0][-3:, 2].tolist() == [17.0, 18.0, 18.0]
+    np.testing.assert_array_equal(found.times[0], T)
+    for u in (np.arange(19.0), np.ones((18, 1)), np.ones((21, 1, 1))):
+        np.savez(tmp_path / "b.npz", x=Z, u=u)
+        with pytest.raises(KoopsimError, match=r"variables of different lengths: x \(20, 2\), u"):
+            read_series(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", x=np.ones((2, 2, 2)), y=np.ones((2, 2, 2)))
+    with pytest.raises(
+        KoopsimError, match=r"no variable with one or two dimensions, time first; it has: x \(2, 2, 2\)"
+    ):
+        read_series(tmp_path / "c.npz")

@@ -8,12 +8,14 @@ import pytest
 from small_search import CPU, tiny_search
 
 import koopsim
+from koopsim.config import SEEDS
 from koopsim.errors import KoopsimError
 from koopsim.searching import carrying_out, outcome
 from koopsim.searching.carrying_out import How, resume_search, start_search
 from koopsim.searching.directory import SEARCH_FILES, SearchDirectory, _is_best, _search_before_markers, search_to_dict
 from koopsim.searching.reports import ReportedSearch
 from koopsim.searching.results import best_trial
+from koopsim.spaces import MOST_TRIALS
 from koopsim.tasks import build_task
 from koopsim.training import Session
 
@@ -141,3 +143,25 @@ def draw():
 def replace_status(trial, reason):
     trial.end("failed", reason)
     return trial
+
+
+@pytest.mark.parametrize(
+    ("field", "good", "bad"),
+    [
+        ("confirm", (0, 10_000), (-1, 10_001)), ("confirm_seeds", (1, 10_000), (0, 10_001)),
+        ("at_once", (1, MOST_TRIALS, None), (0, MOST_TRIALS + 1)), ("seed", (0, SEEDS - 1), (-1, SEEDS)),
+    ],
+)  # fmt: skip
+def test_a_search_at_the_ends_of_what_it_may_be(field, good, bad):
+    for value in good:
+        assert getattr(replace(SMALL, **{field: value}), field) == value
+    for value in bad:
+        with pytest.raises(KoopsimError, match="confirm" if "confirm" in field else field):
+            replace(SMALL, **{field: value})
+
+
+def test_how_often_the_best_may_be_trained_again():
+    assert [How(HOW.session, retrain=n).retrain for n in (0, 10_000)] == [0, 10_000]
+    for n in (-1, 10_001):
+        with pytest.raises(KoopsimError, match="it lies between 0 and 10,000"):
+            How(HOW.session, retrain=n)
