@@ -375,6 +375,14 @@ def test_newtons_linear_solves_are_gmres_with_a_full_memory(monkeypatch):
                      {"max_steps": 4, "tol": root, "memory": 4, "delay": 0}]  # fmt: skip
 
 
+def test_a_reversible_solve_has_the_forward_solves_budget():
+    tol = Tolerance(1e-9, "absolute")
+    deq = DEQ(halving, max_steps=3, tol=tol, gradient=Reversible(), backward=Backward(max_steps=5))
+    with pytest.warns(UnconvergedWarning):
+        _, info = deq(z0=torch.zeros(1, 1, dtype=F64))
+    assert info.steps.tolist() == [3]
+
+
 def test_a_reversible_solve_keeps_the_residuals_of_its_parts():
     deq = DEQ(
         lambda z: (z[0] / 2, z[1] / 4 + 1, z[2]), max_steps=3, gradient=Reversible(), tol=Tolerance(1e-9, "absolute")
