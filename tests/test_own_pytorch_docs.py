@@ -40,4 +40,6 @@ def test_lightning(tmp_path, monkeypatch):
 
 def test_make_test_all_installs_lightning():
     makefile = (Path(__file__).parents[1] / "Makefile").read_text()
-    assert "lightning" in makefile.partition("test-all:")[2].partition("\n\n")[0]
+    installed = makefile.partition("EVERYTHING :=")[2].partition("\n")[0]
+    assert "lightning" in installed
+    assert "$(PIP) $(EVERYTHING)" in makefile.partition("test-all:")[2].partition("\n\n")[0]
