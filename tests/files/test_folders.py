@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from koopsim.errors import KoopsimError
-from koopsim.files import folders
+from koopsim.files import folders, writing
 from koopsim.files.writing import PART, append_line, sweep, whole_file, write_atomically, write_json
 
 
@@ -76,7 +76,7 @@ def test_only_what_we_made_is_removed_whole(tmp_path):
 
 HOLD = """
 import sys, time
-from koopsim.files import folders
+from koopsim.files import folders, writing
 with folders.held(sys.argv[1]):
     print("in", flush=True)
     time.sleep(60)
@@ -145,6 +145,33 @@ def test_temporary_files_of_the_dead_are_swept_and_of_the_living_not(tmp_path):
     with folders.held(tmp_path):
         pass
     assert not dead.exists()
+
+
+def test_a_lone_file_written_again_leaves_nothing_of_the_dead(tmp_path):
+    """A library's save or a verb's `--out FILE` has no folder of its own that is swept."""
+    dead, others = tmp_path / f".a[1].csv.12345678{PART}", tmp_path / f".b.csv.12345678{PART}"
+    for part in (dead, others):
+        part.write_text("half")
+    with whole_file(tmp_path / "a[1].csv") as first:
+        first.write(b"first")
+        write_atomically(tmp_path / "a[1].csv", b"second, meanwhile")  # does not take the first one's
+    assert (tmp_path / "a[1].csv").read_bytes() == b"first"
+    assert {path.name for path in tmp_path.iterdir()} == {"a[1].csv", others.name}
+
+
+def test_a_temporary_file_that_was_swept_before_its_lock_is_made_again(tmp_path, monkeypatch):
+    real, taken = writing.try_lock, []
+
+    def swept_first(handle):
+        if not taken:
+            taken.extend(tmp_path.iterdir())
+            taken[0].unlink()
+        return real(handle)
+
+    monkeypatch.setattr(writing, "try_lock", swept_first)
+    write_atomically(tmp_path / "a", b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"whole"
 
 
 def test_a_device_a_pipe_and_a_folder_are_never_replaced(tmp_path):

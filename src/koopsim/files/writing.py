@@ -7,6 +7,7 @@ process that was killed can be told from those of one that is at work, and swept
 from __future__ import annotations
 
 import contextlib
+import glob
 import io
 import os
 import stat
@@ -36,14 +37,16 @@ def named(path: Path) -> Iterator[None]:
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write into, which takes the place of `path` when all went well.
 
-    What is there may be a plain file or a link, which is replaced itself; never a device, a pipe or a folder.
+    What is there may be a plain file or a link, which is replaced itself; never a device, a pipe or a folder. What a
+    killed process left of an earlier attempt at it is swept away.
     """
     refuse_special(path)
+    start = f".{path.name[:80]}."
+    sweep(path.parent, start)
     with named(path):
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:80]}.", suffix=PART)
+        handle, temporary = _locked(path.parent, start)
     try:
         with named(path), os.fdopen(handle, "wb") as file:
-            try_lock(handle)
             yield file
             file.flush()
             os.fsync(handle)
@@ -55,6 +58,16 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _locked(folder: Path, start: str) -> tuple[int, str]:
+    """A new temporary file and its lock; one that another's sweep took in between is made again."""
+    while True:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=start, suffix=PART)
+        if try_lock(handle) and os.fstat(handle).st_nlink:
+            return handle, temporary
+        os.close(handle)
+        Path(temporary).unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -112,10 +125,10 @@ def refuse_special(path: Path) -> None:
         raise KoopsimError(f"{path} is {kind} and will not be replaced by a file; give another name.")
 
 
-def sweep(folder: Path) -> None:
-    """Remove the temporary files that a killed process left in `folder`; one that is being written is left alone."""
+def sweep(folder: Path, start: str = ".") -> None:
+    """Remove what a killed process left in `folder` of files called `start`...; one being written is left alone."""
     with contextlib.suppress(OSError):
-        for part in folder.glob(f".*{PART}"):
+        for part in folder.glob(f"{glob.escape(start)}*{PART}"):
             if part.is_symlink() or not part.is_file():
                 continue
             with contextlib.suppress(OSError), part.open("rb") as file:
