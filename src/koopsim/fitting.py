@@ -65,7 +65,7 @@ class FitSettings:
             raise KoopsimError(f"The number of features is {self.features}; it must be even and at least 2.")
         for name in ("hidden", "learning_rate", "bandwidth", "steps", "seconds", "batch"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, Real) and 0 < value < math.inf):
+            if value is not None and not (isinstance(value, Real) and 0 < value < math.inf):  # pyright: ignore[reportOperatorIssue]
                 raise KoopsimError(f"{name} is {value!r}; it must be positive.")
         for name in ("features", "hidden", "steps", "batch"):
             value = getattr(self, name)

@@ -83,7 +83,7 @@ class Delimited:
                 lines.append(line)
                 if len(rows) == ROWS:
                     yield Chunk(rows, lines)
-                    tell(file.buffer.tell())
+                    tell(file.buffer.tell())  # pyright: ignore[reportAttributeAccessIssue]
                     rows, lines = [], []
             if rows:
                 yield Chunk(rows, lines)

@@ -147,7 +147,8 @@ class RememberingASHA(ASHAScheduler):
 
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         super().on_trial_add(tune_controller, trial)
-        for report in read_reports(Path(self.reports), self._metric):
+        metric = str(self._metric)
+        for report in read_reports(Path(self.reports), metric):
             if report["index"] == trial.config["index"] and "t" in report and report["t"] < self._max_t:
                 bracket = self._trial_info[trial.trial_id]
-                bracket.on_result(trial, report["t"], self._metric_op * report[self._metric])
+                bracket.on_result(trial, report["t"], self._metric_op * report[metric])
