@@ -10,8 +10,8 @@ from koopsim.implicit.deq import DEQ
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.manual_seed(0)
 B, T, H, D, E = 3, 40, 2, 8, 8
-q, k = (torch.randn(B, T, H, D, device=device, requires_grad=True) for _ in range(2))
-v, do = (torch.randn(B, T, H, E, device=device, requires_grad=True) for _ in range(2))
+q, k = (torch.randn(B, T, H, D).to(device).requires_grad_() for _ in range(2))
+v, do = (torch.randn(B, T, H, E).to(device).requires_grad_() for _ in range(2))
 whole = kernels.attention(q, k, v, 0.3, 32)[0]
 wanted = torch.autograd.grad(whole, (q, k, v), do)
 active = torch.ones(B, 1, dtype=torch.bool, device=device)
@@ -41,7 +41,7 @@ def watch(name):
 
 watch("attention"), watch("attention_backward")
 model = transformer.TransformerDEQ(6, 2, 3, 8, 8, deq=lambda cell: DEQ(cell, "SOLVER", 14, 2e-2)).to(device)
-tokens = torch.randint(0, 6, (4, 20), device=device)
+tokens = torch.randint(0, 6, (4, 20)).to(device)  # drawn on a CPU: the same everywhere
 tokens[1:3] = 1
 answers = []
 for masked in (True, False):
