@@ -27,7 +27,8 @@ import torch
 from torch import Tensor
 
 from koopsim.errors import KoopsimError
-from koopsim.implicit.iteration import Map, Narrowing, narrows
+from koopsim.implicit.info import capturing
+from koopsim.implicit.iteration import Map, Narrowing, narrows, watches
 
 _engine: Any = torch.autograd.Variable._execution_engine
 Solve = Callable[[Map, Tensor], Tensor]  # (y -> J^T y + g, y0) -> y
@@ -98,6 +99,20 @@ class _NarrowTransposed(_Transposed):
         return _Transposed(at, tape, self.g.index_select(0, index))
 
 
+@dataclass(frozen=True, eq=False)
+class _WatchedTransposed(_Transposed):
+    """The same from an evaluation whose gradient leaves out samples with a zero in `mask`: (B, 1), all ones at rest."""
+
+    mask: Tensor
+
+    def watched(self, active: Tensor) -> Map:
+        def masked(y: Tensor) -> Tensor:
+            self.mask.copy_(active)
+            return self(y)
+
+        return masked
+
+
 def _recorded(f: Map, z: Tensor) -> tuple[Tensor, Tensor]:
     """A point like z of its own, and f there with its past."""
     at = z.detach().requires_grad_()
@@ -105,7 +120,8 @@ def _recorded(f: Map, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def implicit(f: Map, z: Tensor, solve: Solve) -> Tensor:
-    at, tape = _recorded(f, z)
+    mask = torch.ones(z.shape[0], 1, dtype=torch.bool, device=z.device) if capturing() and watches(f) else None
+    at, tape = _recorded(f if mask is None else f.watched(mask), z)  # pyright: ignore
     lower = torch.is_autocast_enabled(z.device.type)
 
     def adjoint(g: Tensor) -> Tensor:
@@ -113,6 +129,10 @@ def implicit(f: Map, z: Tensor, solve: Solve) -> Tensor:
         size = torch.linalg.vector_norm(g.reshape(g.shape[0], math.prod(g.shape[1:])), ord=torch.inf, dim=1)
         size = size.clamp_min(torch.finfo(g.dtype).tiny).view(-1, *[1] * (g.dim() - 1))
         unit = g / size
+        if mask is not None:
+            y = solve(_WatchedTransposed(at, tape, unit, mask), unit)
+            mask.fill_(True)  # the gradient that follows is everybody's
+            return y * size
         if narrows(f) and not lower:  # a cell prepared under autocast runs only there
             transposed = _NarrowTransposed(at, tape, unit, f)
         else:

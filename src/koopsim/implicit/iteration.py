@@ -12,7 +12,8 @@ at. A residual is
 and of a state of several parts the largest of theirs: a small part converges too.
 
 The loop can be captured in a CUDA graph: nothing depends on a value on the host except the early exit, which is skipped
-while capturing (then all `max_steps` run, on frozen samples to no effect). Otherwise a map that can be narrowed to some
+while capturing (then all `max_steps` run, on frozen samples to no effect; a map that can leave some out by a mask,
+`Watching`, does so). Otherwise a map that can be narrowed to some
 of its samples (`Narrowing`) is no longer evaluated for those that are done: samples differ by a factor of two in the
 steps they need.
 """
@@ -52,6 +53,20 @@ class Narrowing(Protocol):
     def rows(self, index: Tensor, /) -> Map:
         """The same map for the samples `index` alone."""
         ...
+
+
+class Watching(Protocol):
+    """A map that, in a captured graph, can leave out samples whose entry of a mask is zero when it runs."""
+
+    def __call__(self, z: Tensor, /) -> Tensor: ...
+
+    def watched(self, active: Tensor, /) -> Map:
+        """The same map; of a sample with active (B, 1) = 0 nobody looks at the result."""
+        ...
+
+
+def watches(f: Any) -> TypeGuard[Watching]:
+    return hasattr(f, "watched")
 
 
 def narrows(f: Any) -> TypeGuard[Narrowing]:
@@ -146,6 +161,8 @@ def iterate(f: Map, z0: Tensor, propose: Propose, max_steps: int, tol: Tolerance
     may_stop, kept = not capturing(), ledger_of(z, tol)
     whole = f if narrows(f) else None
     part, rows, fz = f, None, z
+    if not may_stop and kept.in_place and watches(f):
+        part = f.watched(kept.active)
     for k in range(max_steps):
         fz = _mapped(part, z, fz, rows, shape)
         g, norm = kept.judge(z, fz)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class Ledger:
     """z is (B, D); what belongs to a sample is (B, 1), residuals of its parts (B, P)."""
 
+    in_place = False  # whether `active` is one tensor from first to last
+
     def __init__(self, z: Tensor, tol: Tolerance) -> None:
         B, self.tol, self.best = z.shape[0], tol, z
         self.worst = z.new_full((B, 1), math.inf)  # of the best point's parts

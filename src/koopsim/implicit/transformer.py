@@ -80,13 +80,13 @@ def _pad(x: Tensor, width: int, dim: int = -1) -> Tensor:
     return F.pad(x, (0, missing) if dim == -1 else (0, 0, 0, missing))
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def _attended(q: Tensor, k: Tensor, v: Tensor, scale: float, active: Tensor | None = None) -> Tensor:
     """Causal attention, (B, T, H, width) -> (B, T, H, value). On CUDA in float32 it is `kernels/attention.py`."""
     if usable(q, k, v) and not vmapped(q):
         from koopsim.implicit.kernels.attention import attention, fits
 
         if fits(q, v):
-            return attention(q, k, v, scale, BLOCK)[0]
+            return attention(q, k, v, scale, BLOCK, active)[0]
     q, k, v = (t.transpose(1, 2) for t in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale).transpose(1, 2)
 
@@ -101,6 +101,7 @@ class PreparedCell:
     biases: tuple[Tensor | None, Tensor | None, Tensor | None]
     sizes: tuple[int, int, int]  # heads, width of a query or key, width of a value
     scale: float
+    active: Tensor | None = None  # samples that attention may leave out have a zero there
     worthwhile: float = 0.9  # narrowing copies `constant`, a tenth of an evaluation
 
     def __call__(self, z: Tensor) -> Tensor:
@@ -113,13 +114,17 @@ class PreparedCell:
         real = torch.view_as_real(self.turn).dtype
         q = torch.view_as_complex(q.to(real).view(B, T, H, width // 2, 2)) * self.turn
         turned, k, v = torch.view_as_real(q).flatten(3), k.view(B, T, H, width), v.view(B, T, H, value)
-        a = z + F.linear(_attended(turned, k, v, self.scale).flatten(2), W_o, b_o)
+        a = z + F.linear(_attended(turned, k, v, self.scale, self.active).flatten(2), W_o, b_o)
         n = F.layer_norm(a, (d,))
         return n + F.linear(F.relu(F.linear(n, W_1, b_1)), W_2, b_2)
 
     def rows(self, index: Tensor) -> PreparedCell:
         """The same map for the samples `index` alone."""
         return replace(self, constant=self.constant.index_select(0, index))
+
+    def watched(self, active: Tensor) -> PreparedCell:
+        """The same map; attention, most of the work, is left out for samples whose entry of `active` is zero."""
+        return replace(self, active=active)
 
 
 class UniversalTransformerCell(nn.Module):

@@ -54,10 +54,10 @@ ATTENTION = """
 from koopsim.implicit.kernels import attention
 import torch
 q, v = torch.empty(20, 520, 8, 48), torch.empty(20, 520, 8, 8)
-fixed = {k: n for k, n in attention._shape(q, v, 64).items() if k not in attention.LAUNCH}
+fixed = {k: n for k, n in attention._shape(q, v, 64, q).items() if k not in attention.LAUNCH}
 tensors = ("q", "k", "v", "o", "do", "sizes", "dq", "dk", "dv")
 for kernel in (attention._forward, attention._of_queries, attention._of_keys):
-    pointers = {n: "*fp32" for n in tensors if n in kernel.arg_names} | {n: "fp32" for n in ("scale", "c") if n in kernel.arg_names}
+    pointers = {n: "*fp32" for n in tensors if n in kernel.arg_names} | {n: "fp32" for n in ("scale", "c") if n in kernel.arg_names} | {"active": "*u8"}
     assert "mma" in compiled(kernel, pointers, fixed, **attention.LAUNCH)  # the products are the tensor cores'
 """  # noqa: E501
 

@@ -8,7 +8,8 @@ products are three TF32 parts that together are float32 (`inverse.py`), and no T
 some queries (or, for dk and dv, some keys) of a head and walks over the other side (Dao et al., NeurIPS 2022). The twin
 is torch's scaled_dot_product_attention; tests/implicit/kernels/test_attention_kernels.py holds them together, on a CPU
 through Triton's interpreter. Shapes: q, k (B, T, H, D), v and o (B, T, H, E), D <= 64 and E <= 32; any strides. `block`
-is how many queries a program has and how many keys it looks at together, and the other way round: 32 or 64.
+is how many queries a program has and how many keys it looks at together, and the other way round: 32 or 64. Samples
+whose entry of `active` (B, 1) is zero when a kernel runs are left out, and their results are zero.
 """
 
 # pyright: reportArgumentType=false, reportGeneralTypeIssues=false, reportCallIssue=false, reportOperatorIssue=false
@@ -41,9 +42,18 @@ def _head(at, s_b, s_h, H):
 
 
 @triton.jit
+def _end(active, last, H, MASKED: tl.constexpr):
+    """Where a program's walk ends: at once for a sample that is left out."""
+    if MASKED:
+        last = tl.where(tl.load(active + tl.program_id(1) // H) != 0, last, 0)
+    return last
+
+
+@triton.jit
 def _forward(
-    q, k, v, o, sizes, scale, T, H, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h,
+    q, k, v, o, sizes, active, scale, T, H, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h,
     D: tl.constexpr, E: tl.constexpr, PD: tl.constexpr, PE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     """o, and log2 of the sums of exponentials: what the gradient needs to have p again. `scale` is c log2(e)."""
     q, k, v = _head(q, q_b, q_h, H), _head(k, k_b, k_h, H), _head(v, v_b, v_h, H)
@@ -53,7 +63,7 @@ def _forward(
     top = tl.full((N,), -float("inf"), tl.float32)
     total = tl.zeros((N,), tl.float32)
     found = tl.zeros((N, PE), tl.float32)
-    for start in range(0, first + N, N):
+    for start in range(0, _end(active, first + N, H, MASKED), N):
         j = start + tl.arange(0, N)
         s = tl.dot(q_i, tl.trans(_tile(k, j, d, T, k_t, D)), input_precision=PRODUCT) * scale
         s = tl.where(i[:, None] >= j[None, :], s, -float("inf"))
@@ -64,6 +74,7 @@ def _forward(
         found = tl.dot(p, _tile(v, j, e, T, v_t, E), found * fade[:, None], input_precision=PRODUCT)
         top = higher
     row = (tl.program_id(1) // H).to(tl.int64) * T * H + i.to(tl.int64) * H + tl.program_id(1) % H
+    total = tl.where(total > 0, total, 1.0)  # nothing was seen: left out
     tl.store(o + row[:, None] * E + e[None, :], found / total[:, None], mask=(i < T)[:, None] & (e < E)[None, :])
     tl.store(sizes + row, top + tl.log2(total), mask=i < T)
 
@@ -88,8 +99,9 @@ def _answers(o, do, sizes, i, e, T, H, o_t, E: tl.constexpr):
 
 @triton.jit
 def _of_queries(
-    q, k, v, o, do, sizes, dq, scale, c, T, H, o_t, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h,
+    q, k, v, o, do, sizes, dq, active, scale, c, T, H, o_t, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h,
     D: tl.constexpr, E: tl.constexpr, PD: tl.constexpr, PE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     q, k, v = _head(q, q_b, q_h, H), _head(k, k_b, k_h, H), _head(v, v_b, v_h, H)
     first = tl.program_id(0) * N
@@ -97,7 +109,7 @@ def _of_queries(
     q_i = _tile(q, i, d, T, q_t, D)
     do_i, delta, size = _answers(o, do, sizes, i, e, T, H, o_t, E)
     total = tl.zeros((N, PD), tl.float32)
-    for start in range(0, first + N, N):
+    for start in range(0, _end(active, first + N, H, MASKED), N):
         j = start + tl.arange(0, N)
         k_j = _tile(k, j, d, T, k_t, D)
         _, ds = _weights(q_i, k_j, _tile(v, j, e, T, v_t, E), do_i, i, j, size, delta, scale, T, PRODUCT)
@@ -108,15 +120,16 @@ def _of_queries(
 
 @triton.jit
 def _of_keys(
-    q, k, v, o, do, sizes, dk, dv, scale, c, T, H, o_t, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h,
+    q, k, v, o, do, sizes, dk, dv, active, scale, c, T, H, o_t, q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h,
     D: tl.constexpr, E: tl.constexpr, PD: tl.constexpr, PE: tl.constexpr, N: tl.constexpr, PRODUCT: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
     q, k, v = _head(q, q_b, q_h, H), _head(k, k_b, k_h, H), _head(v, v_b, v_h, H)
     first = tl.program_id(0) * N
     j, d, e = first + tl.arange(0, N), tl.arange(0, PD), tl.arange(0, PE)
     k_j, v_j = _tile(k, j, d, T, k_t, D), _tile(v, j, e, T, v_t, E)
     of_k, of_v = tl.zeros((N, PD), tl.float32), tl.zeros((N, PE), tl.float32)
-    for start in range(first, T, N):
+    for start in range(first, _end(active, T, H, MASKED), N):
         i = start + tl.arange(0, N)
         q_i = _tile(q, i, d, T, q_t, D)
         do_i, delta, size = _answers(o, do, sizes, i, e, T, H, o_t, E)
@@ -128,10 +141,10 @@ def _of_keys(
     tl.store(dv + row[:, None] * E + e[None, :], of_v, mask=(j < T)[:, None] & (e < E)[None, :])
 
 
-def _shape(q: Tensor, v: Tensor, block: int) -> dict[str, Any]:
+def _shape(q: Tensor, v: Tensor, block: int, active: Tensor | None) -> dict[str, Any]:
     D, E = q.shape[3], v.shape[3]
     padded = {"PD": max(16, triton.next_power_of_2(D)), "PE": max(16, triton.next_power_of_2(E))}
-    return {"D": D, "E": E, **padded, "N": block, "PRODUCT": PRECISION, **LAUNCH}
+    return {"D": D, "E": E, **padded, "N": block, "PRODUCT": PRECISION, "MASKED": active is not None, **LAUNCH}
 
 
 def _rows(*tensors: Tensor) -> list[Tensor]:
@@ -139,43 +152,52 @@ def _rows(*tensors: Tensor) -> list[Tensor]:
     return [t.float() if t.stride(3) == 1 else t.float().contiguous() for t in tensors]
 
 
+def _bytes(active: Tensor | None, q: Tensor) -> Tensor:
+    """As kernels read it; where there is none, something that is not read."""
+    return q if active is None else active.view(torch.uint8)
+
+
 def _strides(*tensors: Tensor) -> list[int]:
     return [s for t in tensors for s in t.stride()[:3]]
 
 
-def _run(q: Tensor, k: Tensor, v: Tensor, c: float, block: int) -> tuple[Tensor, Tensor]:
+def _run(q: Tensor, k: Tensor, v: Tensor, c: float, block: int, active: Tensor | None = None) -> tuple[Tensor, Tensor]:
     q, k, v = _rows(q, k, v)
     B, T, H, _ = q.shape
     o, sizes = q.new_empty(v.shape), q.new_empty(B, T, H)
     with torch.cuda.device_of(q):
         _forward[(triton.cdiv(T, block), B * H)](
-            q, k, v, o, sizes, c * math.log2(math.e), T, H, *_strides(q, k, v), **_shape(q, v, block)
-        )
+            q, k, v, o, sizes, _bytes(active, q), c * math.log2(math.e), T, H, *_strides(q, k, v),
+            **_shape(q, v, block, active),
+        )  # fmt: skip
     return o, sizes
 
 
 def _run_backward(
-    q: Tensor, k: Tensor, v: Tensor, o: Tensor, sizes: Tensor, do: Tensor, c: float, block: int
-) -> tuple[Tensor, Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, o: Tensor, sizes: Tensor, do: Tensor, c: float, block: int,
+    active: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     q, k, v = _rows(q, k, v)
     o, sizes, do = o.contiguous(), sizes.contiguous(), do.float().contiguous()
     B, T, H, E = o.shape
     dq, dk, dv = (q.new_empty(t.shape) for t in (q, k, v))
-    grid, scale, fixed = (triton.cdiv(T, block), B * H), c * math.log2(math.e), _shape(q, v, block)
+    grid, scale, fixed = (triton.cdiv(T, block), B * H), c * math.log2(math.e), _shape(q, v, block, active)
+    alive = _bytes(active, q)
     with torch.cuda.device_of(q):
-        _of_queries[grid](q, k, v, o, do, sizes, dq, scale, c, T, H, H * E, *_strides(q, k, v), **fixed)
-        _of_keys[grid](q, k, v, o, do, sizes, dk, dv, scale, c, T, H, H * E, *_strides(q, k, v), **fixed)
+        _of_queries[grid](q, k, v, o, do, sizes, dq, alive, scale, c, T, H, H * E, *_strides(q, k, v), **fixed)
+        _of_keys[grid](q, k, v, o, do, sizes, dk, dv, alive, scale, c, T, H, H * E, *_strides(q, k, v), **fixed)
     return dq, dk, dv
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.set_materialize_grads(False)
-    *tensors, ctx.c, ctx.block = inputs
+    # `active` is kept beside the saved ones, which may not change: it says who is left out when the gradient is taken.
+    *tensors, ctx.c, ctx.block, ctx.active = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
 def _gradients(ctx: Any, do: Tensor, of_sizes: None) -> tuple[Tensor | None, ...]:
-    return (*attention_backward(*ctx.saved_tensors, do, ctx.c, ctx.block), None, None)
+    return (*attention_backward(*ctx.saved_tensors, do, ctx.c, ctx.block, ctx.active), None, None, None)
 
 
 def _one_by_one(info: Any, dims: Any, *inputs: Any) -> Any:
@@ -189,16 +211,17 @@ def _one_by_one(info: Any, dims: Any, *inputs: Any) -> Any:
 
 
 attention_backward = operator(
-    "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor sizes, Tensor do, float c, int block) "
+    "attention_backward(Tensor q, Tensor k, Tensor v, Tensor o, Tensor sizes, Tensor do, float c, int block, "
+    "Tensor? active=None) "
     "-> (Tensor, Tensor, Tensor)",
     _run_backward,
-    fake=lambda q, k, v, o, sizes, do, c, block: tuple(o.new_empty(t.shape) for t in (q, k, v)),
+    fake=lambda q, k, v, o, sizes, do, c, block, active=None: tuple(o.new_empty(t.shape) for t in (q, k, v)),
     vmap=_one_by_one,
 )
 attention = operator(
-    "attention(Tensor q, Tensor k, Tensor v, float c, int block) -> (Tensor, Tensor)",
+    "attention(Tensor q, Tensor k, Tensor v, float c, int block, Tensor? active=None) -> (Tensor, Tensor)",
     _run,
-    fake=lambda q, k, v, c, block: (
+    fake=lambda q, k, v, c, block, active=None: (
         v.new_empty(v.shape, dtype=torch.float32),
         v.new_empty(v.shape[:3], dtype=torch.float32),
     ),

@@ -75,10 +75,10 @@ def _judge(
     for p in tl.static_range(1, P):
         residual = _residual(g2, f2, part, p, eps, ABSOLUTE)
         largest = tl.where((residual > largest) | (residual != residual), residual, largest)  # a nan stays
-    before = tl.load(worst + row)
-    is_better = largest < before
-    goes = (tl.load(active + row) != 0) & (largest >= tol) & (largest < float("inf"))
-    tl.store(steps + row, tl.load(steps + row) + (tl.load(active + row) != 0).to(tl.int64))
+    before, was = tl.load(worst + row), tl.load(active + row) != 0
+    is_better = was & (largest < before)  # of a sample that is done nobody knows f(z): a map may leave it out
+    goes = was & (largest >= tol) & (largest < float("inf"))
+    tl.store(steps + row, tl.load(steps + row) + was.to(tl.int64))
     tl.store(better + row, is_better.to(tl.int8))
     tl.store(active + row, goes.to(tl.int8))
     tl.store(worst + row, tl.where(is_better, largest, before))
@@ -169,6 +169,8 @@ def _blocks(sizes: tuple[int, ...], device: torch.device) -> Tensor:
 
 class KernelLedger(Ledger):
     """As `Ledger`; the best point is chosen together with the next one, or when it is asked for."""
+
+    in_place = True
 
     def __init__(self, z: Tensor, tol: Tolerance) -> None:
         super().__init__(z.clone(memory_format=torch.contiguous_format), tol)
