@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from koopsim.config import MOST, SEEDS, FourierConfig, IdentityConfig, Recipe, SIMConfig
+from koopsim.engine.as_it_was import torch_as_it_was
 from koopsim.engine.checkpoint import read_checkpoint, restore_random, write_checkpoint
 from koopsim.engine.drive import Course, Steps, drive, pick_device
 from koopsim.engine.feeds import Drawn
@@ -119,6 +120,7 @@ def fit(
         return fit_pictures([picture], settings, Session(pick_device(device), listen=listen))[0]
 
 
+@torch_as_it_was()
 def fit_pictures(
     pictures: Sequence[Picture], settings: FitSettings, session: Session, file: Path | None = None
 ) -> list[Fitted]:

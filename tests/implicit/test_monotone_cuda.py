@@ -185,8 +185,10 @@ def test_a_stored_chain_is_the_chain_at_the_sizes_of_the_paper(image, tiers, tra
 @pytest.mark.parametrize("method", [*METHODS, "lu"])
 @pytest.mark.parametrize("n", [56, 64, 81, 128])
 def test_the_inverses_at_the_sizes_of_the_paper(n, method):
+    torch.manual_seed(0)
     A, R = torch.randn(2, 20, n, n, dtype=torch.complex128) / n**0.5
     W = torch.stack([(-A.mH @ A - R + R.mH).real, (-A.mH @ A - R + R.mH).imag], dim=1)
     want = inverse.reflected_resolvent(W, 0.5, "lu")
-    got = inverse.reflected_resolvent(W.float().cuda(), torch.tensor(0.5, device="cuda"), method)
-    torch.testing.assert_close(got.cpu().double(), want, rtol=0, atol=1e-5)
+    usual = inverse.reflected_resolvent(W.float(), 0.5, "lu").double()  # what float32 leaves: some matrices are stiff
+    got = inverse.reflected_resolvent(W.float().cuda(), torch.tensor(0.5, device="cuda"), method).cpu().double()
+    assert (got - want).abs().max() < 1e-5 + 4 * (usual - want).abs().max()

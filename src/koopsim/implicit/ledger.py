@@ -45,7 +45,7 @@ class Ledger:
         norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
         residual = torch.as_tensor(self.tol.residuals(g, fz, norm))
         largest = residual.amax(1, keepdim=True)
-        better = largest < self.worst  # false for nan
+        better = self.active & (largest < self.worst)  # false for nan; who is done is not looked at
         self.best = torch.where(better, z, self.best)
         self.worst = torch.where(better, largest, self.worst)
         self.parts = torch.where(better, residual, self.parts)
@@ -87,7 +87,7 @@ class HostLedger(Ledger):
         residual = self.tol.residuals(g, fz, norm)
         largest = residual if residual.shape[1] == 1 else residual.max(1, keepdims=True)
         self.count += 1
-        better, goes = largest < self.worst, largest >= self.tol.value  # both false for nan
+        better, goes = self.active & (largest < self.worst), largest >= self.tol.value  # both false for nan
         if np.count_nonzero(better) == self.B:
             self.best, self.worst, self.parts = z, largest, residual
             if self.going == self.B == np.count_nonzero(goes):

@@ -74,7 +74,7 @@ def tiers_for(image: tuple[int, int, int], channels: tuple[int, ...], connected:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chain:
     """A linear map of states, (D, B) -> (D, B), block lower-triangular over tiers: one real matrix a tier."""
 

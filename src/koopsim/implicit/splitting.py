@@ -33,7 +33,7 @@ CHECK_EVERY = 2
 LAST_LOOKS = 3  # of a captured loop, one step after another
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Projection:
     """P. Forward: rectify, and keep what is inside the border. Backward: keep the active units, z* > 0."""
 
@@ -44,7 +44,7 @@ class Projection:
         return (torch.relu(v) if self.rectify else v) * self.keep
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Places:
     """Which of the stored `rows` a state has: row i is at index[i]; if paired both halves are stored alike.
 
@@ -84,7 +84,7 @@ class Storage:
         return pair(kept.to(like.dtype)) if self.paired else kept.to(like.dtype)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Units:
     """Of each sample, (B,): what multiplies c as it is read, and z as it leaves. Saves passes over both."""
 
@@ -92,7 +92,7 @@ class Units:
     z: Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Until:
     """When a solve ends: all samples below `tol`, which is looked at every so many steps, or `max_steps`."""
 
@@ -101,7 +101,7 @@ class Until:
     check_every: int = CHECK_EVERY
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sweep:
     """How a solve goes: by reflections or by projections, until when, its states kept how and in which units."""
 

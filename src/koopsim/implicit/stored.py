@@ -26,7 +26,7 @@ from koopsim.implicit.monotone_operator import Tier
 from koopsim.implicit.splitting import Places, Storage
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StoredChain:
     """A `Chain` of the same tiers and matrices, (rows, B) -> (rows, B) as stored. It writes to what it is given."""
 
@@ -68,7 +68,7 @@ class StoredChain:
         return (to_below, from_above) if transposed else (from_above, to_below)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """Where the parts of a stored state are."""
 

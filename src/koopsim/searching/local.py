@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from koopsim.engine.as_it_was import torch_as_it_was
 from koopsim.engine.beside import Beside
 from koopsim.engine.drive import Course, Steps, drive
 from koopsim.engine.slots import Slots
@@ -70,6 +71,7 @@ class LocalSearch(Course):
         self.whose, self.seconds, self.began = 0, 0.0, time.monotonic()  # whose turn; time spent before
         self.pace = Pace()
 
+    @torch_as_it_was()
     def run(self) -> list[Trial]:
         """Go on to the end; Ctrl-C saves and raises `Stopped`."""
         self.began = time.monotonic()

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from koopsim.config import Run, to_dict
+from koopsim.engine.as_it_was import torch_as_it_was
 from koopsim.engine.checkpoint import models_of, read_run
 from koopsim.engine.drive import drive
 from koopsim.engine.memory import device_memory
@@ -106,6 +107,7 @@ def settled_run(run: Run, session: Session) -> Run:
     return run if config == run.task else replace(run, task=config)
 
 
+@torch_as_it_was()
 def train_run(
     run: Run, directory: RunDirectory, name: str, session: Session, resume: bool = False, task: Task | None = None
 ) -> dict[str, Any]:

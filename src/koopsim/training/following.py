@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from koopsim.config import Run, from_dict, to_dict
+from koopsim.engine.as_it_was import torch_as_it_was
 from koopsim.engine.drive import drive
 from koopsim.errors import KoopsimError
 from koopsim.runs import RunDirectory
@@ -37,6 +38,7 @@ def follow(out: Path, session: Session, task: Task | None) -> dict[str, Any]:
     return _steps(run, RunDirectory(out), session, task, said)
 
 
+@torch_as_it_was()
 def _steps(
     run: Run, directory: RunDirectory, session: Session, task: Task | None, said: dict[str, Any]
 ) -> dict[str, Any]:
