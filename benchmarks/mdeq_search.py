@@ -12,6 +12,7 @@ beside each other (start NVIDIA's MPS before); each is written down as it ends, 
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -39,11 +40,14 @@ def verb(words: list[str], out: Path, arguments: argparse.Namespace) -> dict:
     """The result of a verb in a process of its own, or what it said when it failed; over after --limit seconds."""
     command = [sys.executable, "-m", "koopsim", *words, "--device", arguments.device, "--out", str(out), "--json"]
     began = time.monotonic()
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=arguments.limit)
-        found = json.loads(done.stdout) if done.returncode == 0 else {"failed": done.stderr[-500:]}
-    except subprocess.TimeoutExpired:
-        found = {"failed": f"not over after {arguments.limit} s"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            out_text, said = process.communicate(timeout=arguments.limit)
+            found = json.loads(out_text) if process.returncode == 0 else {"failed": said[-500:]}
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # it saves itself: a client of MPS that is killed takes all others along
+            process.communicate()
+            found = {"failed": f"not over after {arguments.limit} s"}
     return found | {"process_seconds": time.monotonic() - began}
 
 
