@@ -43,10 +43,15 @@ def training(folder: Path) -> Iterator[Row]:
         how = "with flips, shifts and weight decay, which the paper does without"
         what = f"CIFAR-10: training to the paper's 79.4%, {how} (reached: {reached})"
         yield [what, "-", f"{sum(seconds) / len(seconds):.2f} s", "time-to-accuracy.json"]
-    for row in best(
-        read(folder / "copy-steps.json").get("rows", []), model="copy/sim-single", mode="captured", batch=1
-    ):
-        yield ["copy memory, SIM (single), batch 1: a step", "-", f"{row['ms']:.2f} ms", "copy-steps.json"]
+    process = read(folder / "time-to-accuracy-process.json")
+    if process:
+        seconds = " / ".join(f"{row['process_seconds']:.1f}" for row in process["rows"])
+        reached = " / ".join(f"{100 * row['accuracy']:.1f}" for row in process["rows"])
+        what = f"the same from the start of the process to its end, kernels in the cache (reached: {reached})"
+        yield [what, "-", f"{seconds} s", "time-to-accuracy-process.json"]
+    for row in best(read(folder / "tcn-variants.json").get("rows", []), models=1):
+        what = f"copy memory, SIM (single), batch {row['batch']}: a step"
+        yield [what, "-", f"{row['step_ms']:.3f} ms", "tcn-variants.json"]
     for row in best(read(folder / "mondeq-steps.json").get("rows", []), mode="captured", batch=128):
         kind, steps = row["model"].rpartition("-")[2], f"{row['solver_steps']:.0f} + {row['backward_solver_steps']:.0f}"
         what = f"CIFAR-10, monDEQ ({kind}), batch 128: forward and backward ({steps} solver steps)"
@@ -73,25 +78,38 @@ def searching(folder: Path) -> Iterator[Row]:
             yield [what, "-", f"{found['seconds'] / 60:.1f} min", f"searches/{name}/result.json"]
 
 
+def compared(c: dict, precision: str, file: str) -> Row:
+    """A ratio within one run, and what both sides said of themselves."""
+    notes = [f" ({side['note']})" if side["note"] else "" for side in (c["ours"], c["other"])]
+    what = f"{c['work']}, {precision}: {c['ours']['name']}{notes[0]} against {c['other']['name']}{notes[1]}"
+    return [what, "-", f"{c['ratio']:.1f}× as fast", file]
+
+
+def solving(folder: Path) -> Iterator[Row]:
+    """A DEQ's captured step beside torchdeq's."""
+    for file in ("deq-solver.json", "deq-solver-multiscale.json", "deq-solver-multiscale-512.json"):
+        found = read(folder / file)
+        for c in found.get("rows", []):
+            if "captured" in c["ours"]["name"]:
+                yield compared(c, found["precision"], file)
+
+
 def beside_others(folder: Path) -> Iterator[Row]:
     """Ratios within one run of `koopsim bench`."""
     for precision in ("float32", "bf16"):
         file = f"bench-{precision}.json"
         for c in read(folder / file).get("comparisons", []):
-            ours, other, many = c["ours"], c["other"], not c["work"].endswith("batch 1")
+            ours, many = c["ours"], not c["work"].endswith("batch 1")
             fused = c["row"] == "fuse" and "cifar10/sim-single, fused, captured" in ours["name"] and many
             answers = c["row"] == "inference" and ours["name"] == "cifar10/sim-single" and precision == "bf16" and many
             trains = c["row"] == "train" and ours["name"] in ("copy/sim-single", "cifar10/sim-single")
-            solver = c["row"] == "solver" and "captured" in ours["name"]
-            if fused or answers or trains or solver:
-                notes = [f" ({side['note']})" if side["note"] else "" for side in (ours, other)]
-                what = f"{c['work']}, {precision}: {ours['name']}{notes[0]} against {other['name']}{notes[1]}"
-                yield [what, "-", f"{c['ratio']:.1f}× faster", file]
+            if fused or answers or trains:
+                yield compared(c, precision, file)
 
 
 def speed_table(folder: Path) -> Table | None:
     """All rows that were measured."""
-    rows = [*in_turns(folder), *training(folder), *searching(folder), *beside_others(folder)]
+    rows = [*in_turns(folder), *training(folder), *searching(folder), *solving(folder), *beside_others(folder)]
     head = ["on one NVIDIA H200", "paper's code", "koopsim", "results/h200/"]
     return Table("Speed", head, rows, words=1) if rows else None
 
