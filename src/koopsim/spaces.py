@@ -119,6 +119,10 @@ class SearchSpace:
         if self.mode not in ("min", "max"):
             raise KoopsimError(f"mode is {self.mode!r}; expected min or max.")
 
+    def cost(self, metric: float) -> float:
+        """The metric as something that is to be small."""
+        return metric if self.mode == "min" else -metric
+
     def sample(self, seed: int, index: int) -> dict[str, Any]:
         """The drawn values of trial `index`."""
         values = {}

@@ -26,6 +26,7 @@ from koopsim.datasets.folder import decoded
 from koopsim.errors import KoopsimError
 
 IMAGES, LABELS = ("image", "img", "picture", "pixels"), ("label", "labels", "fine_label", "class", "target", "y")
+OPEN = 64  # files that a process keeps open
 KEPT = 24  # row groups that a process keeps, as they are in the file: those of a shuffling buffer
 T = TypeVar("T")
 TEST_SHARE = 5  # where no file is for testing, every so-many-th group is
@@ -49,7 +50,7 @@ def _arrow() -> Any:
     return pyarrow
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=OPEN)
 def _reader(path: Path) -> Any:
     pyarrow = _arrow()
     try:

@@ -33,6 +33,9 @@ from koopsim.registry import DATASETS
 Rows = NDArray[np.int64]
 Shape = tuple[int, int, int]
 SPLITS = ("train", "test")
+LOOKED_AT = 64  # pictures that an array is known by
+MOST_HEADER = 10_000  # characters that say what an array is
+NAME_LENGTH = 26  # where the lengths of a file's name and of what follows it stand in its header inside a zip
 
 
 class Source(ABC):
@@ -114,7 +117,7 @@ class ArraySource(Source):
 
     def identity(self) -> str:
         path = self.x.path if isinstance(self.x, FileArray) else None
-        some = self.read(np.linspace(0, len(self) - 1, min(len(self), 64)).astype(np.int64))
+        some = self.read(np.linspace(0, len(self) - 1, min(len(self), LOOKED_AT)).astype(np.int64))
         return f"{path and path.stat().st_size} {self.shape} {hashlib.sha256(some.tobytes()).hexdigest()}"
 
 
@@ -233,7 +236,7 @@ def _npz(path: Path) -> dict[str, FileArray]:
                     f"{path} is compressed, and what is compressed cannot be read from its middle; save it with "
                     "numpy.savez, or as x_train.npy, y_train.npy, x_test.npy and y_test.npy in a folder."
                 )
-            file.seek(member.header_offset + 26)
+            file.seek(member.header_offset + NAME_LENGTH)
             name, extra = (int.from_bytes(file.read(2), "little") for _ in range(2))
             file.seek(name + extra, os.SEEK_CUR)
             found[member.filename.removesuffix(".npy")] = _header(file, path)
@@ -244,7 +247,7 @@ def _header(file: Any, path: Path) -> FileArray:
     try:
         version = np.lib.format.read_magic(file)
         reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = reader(file, max_header_size=10_000)
+        shape, fortran, dtype = reader(file, max_header_size=MOST_HEADER)
     except Exception as error:  # NumPy reads the header as Python text, and raises whatever that can
         raise KoopsimError(f"{path} is not an array that can be streamed: {error}.") from error
     if fortran or dtype.kind not in "biu" or dtype.fields is not None:

@@ -14,6 +14,7 @@ from typing import Any
 from koopsim.errors import KoopsimError
 from koopsim.files.writing import try_lock
 
+LOOK = 0.1  # seconds between looks at a lock that another holds
 DownloadListener = Callable[[dict[str, Any]], None]  # hears of downloads as they go; the room itself prints nothing
 
 
@@ -49,7 +50,7 @@ def only_one(folder: Path, listen: DownloadListener = silence) -> Iterator[None]
             if not try_lock(file.fileno()):
                 listen({"event": "waiting", "folder": str(folder)})
                 while not try_lock(file.fileno()):
-                    time.sleep(0.1)
+                    time.sleep(LOOK)
             yield  # closing the file lets go of the lock
     except OSError as error:
         raise KoopsimError(

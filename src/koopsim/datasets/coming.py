@@ -24,7 +24,7 @@ def read_ahead(name: str) -> None:
         return
     folder = data_folder() / name
     if len(locate(source, folder)) == len(source.parts):
-        pool = ThreadPoolExecutor(1, "koopsim-reading")
+        pool = ThreadPoolExecutor(thread_name_prefix="koopsim-reading")
         _COMING[name, folder] = pool.submit(read_official, source, folder)
         pool.shutdown(wait=False)
 

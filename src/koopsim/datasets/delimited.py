@@ -20,6 +20,7 @@ from koopsim.files.waiting import Waiting
 
 MISSING = frozenset(("", "na", "n/a", "nan", "null", "none"))
 ROWS = 8192  # of a chunk
+FIRST = 4096  # characters of a first line that tell what is between the cells
 
 
 def is_missing(cell: str) -> bool:
@@ -111,6 +112,6 @@ class Delimited:
         """Tabs in a .tsv; semicolons where a first line without commas has some."""
         if self.path.suffix.lower() == ".tsv":
             return "\t"
-        start = file.read(4096).partition("\n")[0]
+        start = file.read(FIRST).partition("\n")[0]
         file.seek(0)
         return ";" if ";" in start and "," not in start else ","

@@ -18,7 +18,7 @@ def digits() -> Images:
     """All 1797 digits, always split the same way."""
     rows = np.loadtxt(packaged("datasets/data/digits.csv.gz"), delimiter=",", dtype=np.int64)
     ink, y = rows[:, :-1], rows[:, -1].copy()
-    x = np.rint(ink * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)
+    x = np.rint(ink * (255 / 16)).astype(np.uint8).reshape(len(ink), 1, 8, 8)
     train, test = stratified_split(y, COUNTS["test"], seed=0)
     return Images("digits", (x[train], y[train]), (x[test], y[test]), tuple("0123456789"))
 

@@ -55,12 +55,12 @@ def read_cifar(raw: bytes, where: object) -> Decoded:
         raise broken(where, f"is truncated or not CIFAR-10 binary: {len(raw)} bytes are no whole number of records")
     rows = np.frombuffer(raw, np.uint8).reshape(-1, 1 + _PIXELS)
     check_labels(rows[:, 0], 0, 9, where)
-    return rows[:, 1:].reshape(-1, 3, 32, 32).copy(), rows[:, 0].astype(np.int64)
+    return rows[:, 1:].reshape(len(rows), 3, 32, 32).copy(), rows[:, 0].astype(np.int64)
 
 
 def write_cifar(x: np.ndarray, y: np.ndarray) -> bytes:
     """The inverse of `read_cifar`."""
-    return np.concatenate([y.astype(np.uint8)[:, None], x.reshape(len(x), -1)], axis=1).tobytes()
+    return np.concatenate([y.astype(np.uint8)[:, None], x.reshape(len(x), _PIXELS)], axis=1).tobytes()
 
 
 def read_svhn(raw: bytes, where: object) -> Decoded:

@@ -26,6 +26,7 @@ from koopsim.errors import KoopsimError
 from koopsim.runs import read_run_json, write_json
 
 FILE = "inputs.json"
+STILL = 1e-6  # a deviation so small is a channel's that never changes
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class ImageInputs:
     @classmethod
     def of(cls, images: Images) -> ImageInputs:
         """Those of a classifier trained on these images: each channel of the training images has mean 0, variance 1."""
-        deviation = np.where(images.std**2 > 1e-12, images.std, 1.0)  # a channel that never changes stays as it is
+        deviation = np.where(images.std > STILL, images.std, 1.0)  # a channel that never changes stays as it is
         scale, shift = 1 / (255 * deviation), -images.mean / deviation
         single = (tuple(np.float32(v).astype(float).tolist()) for v in (scale, shift))  # as training has them
         return cls(tuple(images.classes), images.shape, *single)

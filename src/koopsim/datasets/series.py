@@ -31,6 +31,7 @@ from koopsim.files.opened import MEBI, require_plain
 Array = NDArray[Any]
 Meaning = Literal["matrix", "trajectory"]
 TIMES = ("t", "time", "times")
+SHOWN = 6  # arrays that a refusal lists
 MOST_TEXT = 4096 * MEBI
 
 
@@ -171,7 +172,7 @@ def _columns(a: Array, rows: int) -> Array:
 
 
 def _shapes(arrays: dict[str, Array]) -> str:
-    return ", ".join(f"{name} {a.shape}" for name, a in list(arrays.items())[:6]) or "nothing"
+    return ", ".join(f"{name} {a.shape}" for name, a in list(arrays.items())[:SHOWN]) or "nothing"
 
 
 def _seconds(values: Array, path: Path) -> Array:

@@ -28,7 +28,9 @@ from koopsim.files.opened import require_plain
 Array = NDArray[Any]
 ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npz")
 COPIES = 3  # of a table of numbers while it is used: as it was read, as a model sees it, a batch of it
+WORDS = 1000  # of a column that are looked at for dates
 WORD_BYTES = 60  # of a short text in Python, besides its letters
+EXACT = 1e15  # whole numbers below it are told digit by digit
 DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:.*)?")
 
 
@@ -75,7 +77,7 @@ class Column:
     @property
     def looks_like_dates(self) -> bool:
         """Whether it holds words and each is written as a date."""
-        return bool(self.words) and all(DATE.fullmatch(word.strip()) for word in self.words[:1000])
+        return bool(self.words) and all(DATE.fullmatch(word.strip()) for word in self.words[:WORDS])
 
     def times(self, path: Path | str) -> Array:
         """Numbers as they are; dates as seconds from the earliest one; anything else is refused."""
@@ -97,7 +99,7 @@ class Column:
 
 def number_text(value: float) -> str:
     """A number as short as it can be told: 3, not 3.0."""
-    return str(int(value)) if abs(value) < 1e15 and value == int(value) else repr(value)
+    return str(int(value)) if abs(value) < EXACT and value == int(value) else repr(value)
 
 
 class DataTable:
@@ -287,7 +289,7 @@ def _of_arrow(pyarrow: Any, path: Path, name: str, values: Any) -> Column:
     types, kind = pyarrow.types, values.type
     inner = kind.value_type if types.is_dictionary(kind) else kind
     if types.is_boolean(inner) or types.is_integer(inner) or types.is_floating(inner) or types.is_decimal(inner):
-        plain = values.cast(inner) if inner is not kind else values
+        plain = values.cast(inner)  # out of a dictionary
         plain = plain.cast(pyarrow.uint8()) if types.is_boolean(inner) else plain
         return Column(name, plain.cast(pyarrow.float64(), safe=False).to_numpy().astype(np.float64))
     if types.is_null(inner):

@@ -27,6 +27,8 @@ Array = NDArray[Any]
 Meaning = Literal["classification", "regression"]
 MOST_WORDS = 1000  # of a category
 MOST_CLASSES = 20  # that whole numbers are taken for, unless told
+ROWS_A_CLASS = 10  # at least, for whole numbers to be taken for classes
+STILL = 1e-12  # of the largest value: so small a deviation is of what never changes
 
 
 @dataclass(frozen=True)
@@ -260,14 +262,14 @@ def meaning_of(column: Column) -> Meaning:
     if column.is_text:
         return "classification"
     different = np.unique(column.values)
-    few = len(different) <= min(MOST_CLASSES, max(2, len(column) // 10))
+    few = len(different) <= min(MOST_CLASSES, max(2, len(column) // ROWS_A_CLASS))
     return "classification" if few and bool((different == np.round(different)).all()) else "regression"
 
 
 def deviation_of(values: Array) -> float:
     """The standard deviation; 1 of what never changes."""
     deviation = float(values.std())
-    return deviation if deviation > 1e-12 * max(1.0, float(np.abs(values).max())) else 1.0
+    return deviation if deviation > STILL * max(1.0, float(np.abs(values).max())) else 1.0
 
 
 def refuse_gaps(column: Column, path: object) -> None:

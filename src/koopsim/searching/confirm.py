@@ -14,6 +14,7 @@ engine runs it, and goes on with it after a stop.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -95,8 +96,8 @@ def compared(search: Search, chosen: Sequence[Trial], again: Sequence[Trial]) ->
             "std": float(np.std(known, ddof=1)) if len(known) > 1 else 0.0,
         }
         rows.append(row)
-    sign = 1 if space.mode == "min" else -1
-    return sorted(rows, key=lambda row: (row["figures"].count(None), sign * (row["mean"] or 0.0)))
+    costs = {row["trial"]: math.inf if row["mean"] is None else space.cost(row["mean"]) for row in rows}
+    return sorted(rows, key=lambda row: (row["figures"].count(None), costs[row["trial"]]))
 
 
 def confirmed_search(path: Path) -> Path:

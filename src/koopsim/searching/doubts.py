@@ -20,6 +20,8 @@ from koopsim.searching.trial import Trial, length
 from koopsim.spaces import LogUniform, SearchSpace, Uniform
 
 FEW = 3  # trials that have to agree
+ENOUGH = 12  # trials of which the best few say something of a range
+ERRORS = 3  # standard errors by which a figure is better before the end
 OUTER = 0.15  # share of a range that counts as its end
 
 
@@ -46,18 +48,17 @@ def _falling(trials: Sequence[Trial], space: SearchSpace) -> str | None:
     if not finished:
         return None
     last = Counter(t.t for t in finished).most_common(1)[0][0]
-    sign = 1 if space.mode == "max" else -1
-    curves = np.array([[sign * line[space.metric] for line in t.curve] for t in finished if len(t.curve) == last])
-    if len(curves) < FEW:
+    costs = np.array([[space.cost(line[space.metric]) for line in t.curve] for t in finished if len(t.curve) == last])
+    if len(costs) < FEW:
         return None
-    gains = curves - curves[:, -1:]
+    gains = costs[:, -1:] - costs
     at = int(gains.mean(0).argmax())
     gain, error = gains[:, at].mean(), gains[:, at].std(ddof=1) / math.sqrt(len(gains))
-    if at == last - 1 or not gain > 3 * error:
+    if at == last - 1 or not gain > ERRORS * error:
         return None
     worse = "falls" if space.mode == "max" else "rises"
     return (
-        f"Over the {len(curves)} finished trials of {last} epochs validation {space.metric} is best after {at + 1} and "
+        f"Over the {len(costs)} finished trials of {last} epochs validation {space.metric} is best after {at + 1} and "
         f"then {worse} by {gain:.2g}: a shorter training may do better."
     )
 
@@ -71,7 +72,7 @@ def _edges(trials: Sequence[Trial], space: SearchSpace) -> list[str]:
         low, high = scale(parameter.low), scale(parameter.high)
         values = [value_of(trial, path) for trial in ranked(trials, space)]
         places = [(scale(value) - low) / (high - low) for value in values]
-        if len(places) < 4 * FEW:
+        if len(places) < ENOUGH:
             continue
         best, end = places[:FEW], ""
         if max(best) < OUTER:

@@ -33,6 +33,7 @@ from koopsim.searching.trial import Trial, length
 
 RETRIES = 10  # of a stack whose worker or machine died
 LOOK = 2.0  # seconds between looks at what the cluster has
+ROUNDING = 1e-6  # of shares: 0.9 processors at 0.3 each are three workers
 STACK = "stack-{}.safetensors"
 
 
@@ -141,7 +142,7 @@ class HybridSearch(ReportedSearch):
         there, share = ray.cluster_resources(), self._share()
         rooms = [there.get("CPU", 0) / share["num_cpus"]] if share["num_cpus"] else []
         rooms += [there.get("GPU", 0) / share["num_gpus"]] if share["num_gpus"] else []
-        return max(1, int(min(rooms, default=1) + 1e-6))
+        return max(1, int(min(rooms, default=1) + ROUNDING))
 
     def _hire(self) -> None:
         """Workers for what has to be done, as far as there is room; each gets work once it answers."""

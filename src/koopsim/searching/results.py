@@ -22,6 +22,7 @@ from koopsim.files.opened import read_bytes
 from koopsim.searching.trial import Trial
 from koopsim.spaces import SearchSpace
 
+GUESS = 4  # what is expected of a trial before any has ended counts as so many trials
 
 def value_of(trial: Trial, path: str) -> Any:
     """A parameter of a trial as it was used: the number that a bandwidth from the data came to."""
@@ -59,9 +60,8 @@ def read_trials(path: Path | str) -> list[dict[str, Any]]:
 
 def ranked(trials: Sequence[Trial], space: SearchSpace) -> list[Trial]:
     """Trials with a last metric, the best first; equals keep their order."""
-    sign = 1 if space.mode == "min" else -1
     judged = [t for t in trials if t.curve and t.status not in ("diverged", "failed")]
-    return sorted(judged, key=lambda t: sign * t.curve[-1][space.metric])
+    return sorted(judged, key=lambda t: space.cost(t.curve[-1][space.metric]))
 
 
 def best_trial(trials: Sequence[Trial], space: SearchSpace) -> Trial:
@@ -76,11 +76,10 @@ def best_trial(trials: Sequence[Trial], space: SearchSpace) -> Trial:
 
 def best_so_far(trials: Sequence[Trial], space: SearchSpace) -> list[tuple[float, float]]:
     """(seconds, best metric reported until then), a pair for each improvement."""
-    better = min if space.mode == "min" else max
     reports = sorted((line["seconds"], line[space.metric]) for t in trials for line in t.curve)
     found: list[tuple[float, float]] = []
     for seconds, metric in reports:
-        if not found or better(metric, found[-1][1]) != found[-1][1]:
+        if not found or space.cost(metric) < space.cost(found[-1][1]):
             found.append((seconds, metric))
     return found
 
@@ -118,5 +117,5 @@ def expected_epochs(trials: Sequence[Trial], space: SearchSpace) -> float:
         step = min(rung, space.max_t) - at
         guess, at = guess + share * step, at + step
         share, rung = share / space.reduction, rung * space.reduction
-    mean = (sum(t.t for t in over) + 4 * guess) / (len(over) + 4)  # the guess counts as four trials
+    mean = (sum(t.t for t in over) + GUESS * guess) / (len(over) + GUESS)
     return sum(t.t if t.over else max(t.t, mean) for t in trials)

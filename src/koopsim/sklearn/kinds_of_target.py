@@ -110,9 +110,10 @@ class RowRegressor(RegressorMixin, RowEstimator):
         return y[:, 0] if self._flat else y
 
     def _targets(self, y: Any, weights: Array | None, reset: bool) -> tuple[Array, int]:
-        wide = np.asarray(y, np.float64).reshape(len(y), -1)
+        y = np.asarray(y, np.float64)
+        wide = y[:, None] if y.ndim == 1 else y
         if reset:
-            self._flat = np.ndim(y) == 1
+            self._flat = y.ndim == 1
             self._y_mean, self._y_deviation = moments(wide, weights)
         elif wide.shape[1] != len(self._y_mean):
             raise ValueError(f"y has {wide.shape[1]} outputs; the first call of partial_fit had {len(self._y_mean)}.")
