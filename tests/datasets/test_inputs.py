@@ -67,7 +67,7 @@ def test_they_are_written_beside_a_run_and_read_again(tmp_path):
     write_inputs(tmp_path, own)
     assert read_inputs(tmp_path) == own
     assert inputs_from_dict(json.loads(json.dumps(own.as_dict())), "f") == own
-    with pytest.raises(KoopsimError, match="^f"):
+    with pytest.raises(KoopsimError, match=r"^f"):
         inputs_from_dict([1], "f")
 
 
