@@ -40,12 +40,12 @@ def put_by(recorded: Path, earlier: Path) -> None:
         recorded.rename(earlier / f"{recorded.name.removesuffix(kind)}@{commit[:7]}{kind}")
 
 
-def looks(run: Path, folder: Path) -> list[str]:
-    """The ledger's lines of a run: a line a look."""
+def looks(run: Path, folder: Path, to: Path) -> list[str]:
+    """The ledger's lines of a run that is recorded in `folder`: a line a look."""
     result, seen = RunDirectory(run).read_result(), RunDirectory(run).read_looks()
     here = result["environment"]
     said = [(look["test"], look) for look in seen] or [(result.get("test"), here)]
-    kept = f"{folder.parent.name}/{folder.name}/result.json"
+    kept = f"{(folder / 'result.json').relative_to(to.parent)}"
     shown = [(result | {"test": test, "environment": look}, kept, look["date"][:10], "") for test, look in said]
     return [line for entry in shown if (line := ledger.line(*entry))]
 
@@ -54,7 +54,7 @@ def record_run(run: Path, folder: Path, weights: bool) -> None:
     folder.mkdir(parents=True)
     for file in SAID:
         shutil.copyfile(run / file, folder / file)
-    ledger.add(looks(run, folder))
+    ledger.add(looks(run, folder, folder.parent))
     if weights:
         kept = folder / "checkpoint.safetensors"
         parts, header, _ = read_checkpoint(run / kept.name)
@@ -62,12 +62,14 @@ def record_run(run: Path, folder: Path, weights: bool) -> None:
 
 
 def record_search(search: Path, folder: Path) -> None:
-    """What was asked, every trial, what was chosen, and the trainings that confirmed it."""
+    """What was asked, every trial, what was chosen, the trainings that confirmed it, the looks of those after it."""
     for inner in ("", "confirm"):
         for file in SEARCHED:
             if (search / inner / file).exists():
                 (folder / inner).mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(search / inner / file, folder / inner / file)
+    for best in sorted(search.glob("best*/looks.jsonl")):
+        ledger.add(looks(best.parent, folder, folder.parents[1]))
 
 
 def record_pictures(search: Path, file: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from koopsim import datasets
 from koopsim.config import Run
 from koopsim.datasets.inputs import ImageInputs
+from koopsim.kinds import task_kind
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory, write_json
 from koopsim.zoo import FOLDER, cards
@@ -39,6 +40,9 @@ def main() -> None:
         name, run = directory.read_config()
         if replace(run, seed=0) != run_of(name):
             print(f"{file.parent.name} is left out: it is not {name} as `koopsim train` makes it")
+            continue
+        if task_kind(run.task).published(name.removesuffix(":best")) is None:
+            print(f"{name} is left out: the paper's tables have no such model")
             continue
         result = directory.read_result()
         kept = f"{name.replace('/', '-').replace(':', '-')}.safetensors"
