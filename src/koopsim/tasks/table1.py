@@ -1,8 +1,8 @@
 """Table 1, copy memory: its models and recipes, what the paper has, what a run takes.    paper, section 5.1
 
 Recipes hold hyper-parameters found on the validation split: the single-tier SIM's by the paper's search of 100 trials
-(results/h200/searches), the two-tier one's by a small grid, the DEQ's by the one trial of six that ended. Adam's eps and
-the clipping are the paper's (appendix B.1).
+(results/h200/searches), the two-tier one's by a small grid, the DEQ's by the one trial of six that ended. Adam's
+eps and the clipping are the paper's (appendix B.1).
 """
 
 from koopsim.config import (
