@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, MonDEQ, MultiscaleDEQ, TransformerDEQ
 
 
@@ -55,6 +56,36 @@ def test_a_structure_with_shared_inputs_is_laid_side_by_side():
     np.testing.assert_allclose(seen.radius, 0.9, rtol=1e-5)
     assert set(seen.cases) == {"fixed-point"}
     assert seen.healthy
+
+
+class Scaled(nn.Module):
+    """z -> gain W z + x with weights in float32."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 2, bias=False)
+        self.layer.weight.data = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+
+    def forward(self, z, x, gain, turn):
+        return gain * self.layer(z) @ turn + x
+
+
+@pytest.mark.parametrize("gain", [0.5, torch.tensor(0.5), torch.full((3, 1), 0.5)], ids=["number", "shared", "each"])
+def test_one_tensor_with_several_inputs_is_copied_in_float64(gain):
+    deq = DEQ(Scaled(), max_steps=60, tol=1e-6)
+    seen = deq.health(torch.randn(3, 2), gain, torch.eye(2))
+    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-5)
+    assert set(seen.cases) == {"fixed-point"}
+    assert deq.cell.layer.weight.dtype == torch.float32
+
+
+def test_a_function_is_watched_where_it_takes_float64_and_refused_where_not():
+    W = 0.5 * torch.eye(2)
+    seen = DEQ(lambda z, x: z @ W.to(z) + x).health(torch.randn(3, 2))
+    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-5)
+    for deq, rest in ((DEQ(lambda z, x: z @ W + x), ()), (DEQ(lambda z, x, gain: gain * z @ W + x), (1.0,))):
+        with pytest.raises(KoopsimError, match=r"function that cannot be evaluated in float64.*nn\.Module"):
+            deq.health(torch.randn(3, 2), *rest)
 
 
 @pytest.mark.parametrize(

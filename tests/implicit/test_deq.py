@@ -194,3 +194,14 @@ def test_a_cell_of_several_states_is_told_where_its_z_came_from():
     assert "give deq(..., z0=...)" in caught.value.__notes__[0]
     z0 = (torch.zeros(5, 3), torch.zeros(5, 2))
     assert DEQ(cell)(torch.ones(5, 3), z0=z0)[1].converged.all()
+
+
+def test_a_function_of_the_parts_is_told_how_it_is_called():
+    def cell(a, b):
+        return a / 2 + 1, b / 2
+
+    z0 = (torch.zeros(5, 3), torch.zeros(5, 2))
+    with pytest.raises(TypeError, match="missing 1") as caught:
+        DEQ(cell)(z0=z0)
+    assert "z of (3, 2) as one argument" in caught.value.__notes__[0]
+    assert DEQ(lambda z: cell(*z))(z0=z0)[1].converged.all()

@@ -40,3 +40,20 @@ def test_what_the_pages_say_was_measured():
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
     assert maker.BEGIN + maker.tables(measured) + maker.END in page, "python benchmarks/equilibrium_page.py"
+
+
+def test_every_call_of_torchdeq_has_a_place_and_no_other():
+    """Public names by `dir`; `VariationalDropout1d`, `2d`, `3d` is three of them."""
+    torchdeq = pytest.importorskip("torchdeq")
+    whole = (HOUSE / "docs" / "coming-from-torchdeq.md").read_text()
+    page = whole.partition("## Call by call")[2].partition("\n## ")[0]
+    left = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("|"))
+    said = set(re.findall(r"`(\w+)", left)) | {
+        f"{name}{n}d"
+        for name, rest in re.findall(r"`(Variational\w+?)1d`((?:, `\dd`)*)", left)
+        for n in re.findall(r"\d", rest)
+    }
+    named = {name for name in dir(torchdeq) if not name.startswith("_") and callable(getattr(torchdeq, name))}
+    assert named <= said, named - said
+    wrong = {name for name in said if re.match("[A-Z]|get_|register_|apply_|remove_|reset_", name)} - set(dir(torchdeq))
+    assert not wrong, wrong

@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from koopsim.bridge.hidden import Solvable, hidden_map
+from koopsim.bridge.hidden import Solvable, hidden_map, in_float64
 from koopsim.bridge.jacobian import Linearisation, linearise
 from koopsim.bridge.observe import Observation, observe
 from koopsim.bridge.plots import plot_observation
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ
-from koopsim.implicit.state import Packing, packing_of
+from koopsim.implicit.state import Packing, leaves, packing_of
 
 NUMERALS = {"origin": "i", "fixed-point": "ii", "invariant-set": "iii", "divergent": "iv"}
 LARGE = 2**13  # numbers of a state above which fewer steps are watched, from one start
@@ -75,6 +75,7 @@ def health(deq: Solvable, *inputs: Any, steps: int = 200) -> Health:
     """Solve, linearise and watch, input by input; a few inputs are enough."""
     one, x = _on_matrices(deq, inputs) if isinstance(deq, DEQ) else (deq, inputs[0])
     size = _state_size(one, x)
+    _check_precision(deq, one, x)
     seen = observe(one, x, steps=min(steps, 60) if size > LARGE else steps, starts=1 if size > LARGE else 2)
     local = linearise(one, x)
     if seen.solver is None:
@@ -87,26 +88,30 @@ def health(deq: Solvable, *inputs: Any, steps: int = 200) -> Health:
 class _Joined(nn.Module):
     """The cell of a DEQ on matrices: the parts of a state side by side, and so its inputs."""
 
-    def __init__(self, cell: Any, state: Packing, given: Packing, shared: list[Any], places: list[int]) -> None:
+    def __init__(self, cell: Any, start: Any, given: Packing, shared: list[Any], places: list[int]) -> None:
         super().__init__()
-        self.cell, self.state, self.given, self.shared, self.places = cell, state, given, shared, places
+        self.cell, self.given, self.shared, self.places = cell, given, shared, places
+        self.alone = isinstance(start, Tensor)
+        self.state = packing_of((start,) if self.alone else start)
 
     def initial(self, x: Tensor) -> Tensor:
         return x.new_zeros(len(x), sum(self.state.sizes))
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
-        inputs = list(self.shared)
+        inputs = [x.to(z) if isinstance(x, Tensor) and x.is_floating_point() else x for x in self.shared]
         for place, part in zip(self.places, self.given.unpack(x), strict=True):
             inputs[place] = part
-        return self.state.pack(self.cell(self.state.unpack(z), *inputs))
+        parts = self.state.unpack(z)
+        fz = self.cell(parts[0] if self.alone else parts, *inputs)
+        return self.state.pack((fz,) if self.alone else fz)
 
 
 def _on_matrices(deq: DEQ, inputs: tuple[Any, ...]) -> tuple[DEQ, Tensor]:
     """The same DEQ with one input and one tensor for a state, as the bridge knows it."""
-    state = packing_of(deq.initial(*inputs))
-    if state.single and len(inputs) == 1:
+    start = deq.initial(*inputs)
+    if isinstance(start, Tensor) and len(inputs) == 1:
         return deq, inputs[0]
-    count = len(deq.initial(*inputs) if state.single else state.pack(deq.initial(*inputs)))
+    count = len(leaves(start)[0])
     places = [
         i
         for i, x in enumerate(inputs)
@@ -119,17 +124,24 @@ def _on_matrices(deq: DEQ, inputs: tuple[Any, ...]) -> tuple[DEQ, Tensor]:
     each = tuple(inputs[i].detach().to(torch.promote_types(inputs[i].dtype, torch.float32)) for i in places)
     given = packing_of(each)
     shared = [None if i in places else x.detach() if isinstance(x, Tensor) else x for i, x in enumerate(inputs)]
-    if state.single:
-        state = packing_of((deq.initial(*inputs),))
-        cell: Any = lambda z, *rest: (deq.cell(z[0], *rest),)  # noqa: E731
-    else:
-        cell = deq.cell
-    joined = DEQ(_Joined(cell, state, given, shared, places), deq.solver, deq.max_steps, deq.tol)
+    joined = DEQ(_Joined(deq.cell, start, given, shared, places), deq.solver, deq.max_steps, deq.tol)
     return joined.train(deq.training), given.pack(each)
 
 
-def _samples(x: Tensor) -> int:
-    return len(x) if x.dim() else 0
+def _check_precision(deq: Any, one: Any, x: Tensor) -> None:
+    """Spectra are of float64: a copy of a module can be, the weights that a function uses cannot be copied."""
+    if not isinstance(deq, DEQ) or isinstance(deq.cell, nn.Module):
+        return
+    try:
+        with torch.no_grad():
+            f, z = hidden_map(in_float64(one), x[:1].double())
+            f(z)
+    except (RuntimeError, KoopsimError) as error:
+        said = str(error.__cause__ or error).splitlines()[0]
+        raise KoopsimError(
+            f"The cell is a function that cannot be evaluated in float64, as a spectrum needs it ({said[:120]}); "
+            "expected an nn.Module, of which health() takes a copy in float64: make it one."
+        ) from error
 
 
 def _state_size(deq: Any, x: Tensor) -> int:

@@ -31,7 +31,7 @@ from koopsim.implicit.iteration import Map, Tolerance, tolerance
 from koopsim.implicit.reversible import Reversible
 from koopsim.implicit.solvers import Solver, name_of, solver_named
 from koopsim.implicit.stabilise import VariationalDropout
-from koopsim.implicit.state import Packing, State, leaves, packing_of
+from koopsim.implicit.state import Packing, State, described, leaves, packing_of
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
 _OF_A_CELL = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)  # what a cell given another z says
@@ -118,6 +118,11 @@ class DEQ(nn.Module):
                     error.add_note(
                         f"The cell was called with a state z of zeros like the first input, {tuple(start.shape)}: if "
                         "its state has another form, give deq(..., z0=...), or the cell a method initial(*inputs)."
+                    )
+                elif isinstance(error, TypeError) and not packing.single:
+                    error.add_note(
+                        f"The cell was called as cell(z, *inputs), z of {described(packing.form)} as one argument: a "
+                        "function of the parts is DEQ(lambda z, *inputs: cell(*z, *inputs))."
                     )
                 raise
         return packing.unpack(z), info
