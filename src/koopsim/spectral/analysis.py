@@ -37,6 +37,9 @@ CIRCLES = 8  # how many gaps in the moduli are tried for a circle that no eigenv
 ODD = 1e-3  # couplings below this share of the whole depend on the units of the observables
 OTHER_UNITS = "Beside the diagonal the coupling is so small that it may be rounding, in odd units of the observables."
 LARGEST = 4000  # rows of a sparse matrix that is written out
+LARGEST_ENTRY = 1e150  # squares of larger ones overflow
+THREADS = 100  # rows from which LAPACK would start threads: it gains nothing from them, and loses much on shared cores
+PLACES = (0.5, 0.25, 0.75)  # in a gap between moduli: where a circle is tried
 
 
 def analyze(
@@ -62,15 +65,14 @@ def analyze(
         is not taken to be on it, and the verdict is then undecided.
     """
     A = _checked(A)
-    # LAPACK gains nothing from threads here, and loses much where the cores are shared
-    with threadpool_limits(1) if len(A) > 100 else nullcontext():
+    with threadpool_limits(1) if len(A) > THREADS else nullcontext():
         return _analyze(A, noise, constant, strict)
 
 
 def _analyze(A: NDArray[Any], noise: float | None, constant: Any, strict: bool) -> Verdict:
     belief = effective_noise(A, noise)
     A = A.astype(np.complex128 if np.iscomplexobj(A) else np.float64)
-    if np.abs(A).max() > 1e150:
+    if np.abs(A).max() > LARGEST_ENTRY:
         raise ValueError(f"analyze needs entries below 1e150; the largest is {np.abs(A).max():.1e}")
     hint = [SINGLE] if belief.rounding and could_be_float32(A) else []
     A, units = (A, np.ones(len(A))) if belief.declared else balanced(A)
@@ -164,7 +166,7 @@ def _inner_circle(form: SchurForm, moduli: NDArray, delta: float) -> float | Non
     gaps = edges[:-1] - edges[1:]
     wide = np.flatnonzero(gaps > 2 * CLEAR * delta)
     for i in np.unique(np.r_[wide[:CIRCLES], wide[np.argsort(-gaps[wide])][:CIRCLES]]):
-        for share in (0.5, 0.25, 0.75):
+        for share in PLACES:
             r = float(edges[i] - share * gaps[i])
             if form.circles.clear(r, CLEAR * delta):
                 return r
@@ -173,9 +175,9 @@ def _inner_circle(form: SchurForm, moduli: NDArray, delta: float) -> float | Non
 
 def _residuals(form: SchurForm) -> NDArray[np.float64]:
     """||A x - lambda x|| / ||A||_F for each eigenvalue: how well the computed pair fits A."""
-    size = float(np.linalg.norm(form.T)) or 1.0
     if form.normal:
         return np.zeros(form.n)
+    size = float(np.linalg.norm(form.T))
     found = form.basis.residuals / size
     return np.where(np.isfinite(found), found, np.linalg.norm(np.triu(form.T, 1), axis=0) / size)
 

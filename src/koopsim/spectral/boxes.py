@@ -20,7 +20,8 @@ Array = NDArray[Any]
 ATOM = 2.0**-13  # half the width, relative, of a box around a value that many samples share exactly
 LARGEST_GRID = 2**62
 GAP = 0.5  # a box is cut where more than this share of its width holds no sample,
-ENOUGH = 16  # if so many samples say so
+ENOUGH = 16  # if so many samples say so,
+MARGIN = 0.01  # and this share of the gap away from the samples on either side
 
 
 @dataclass(frozen=True)
@@ -117,5 +118,5 @@ def _without_gaps(edges: Array, inside: Array) -> Array:
     for k in (box[:-1], box[1:]):  # what of the gap lies in the box to its left, and in the one to its right
         part = np.minimum(b, edges[k + 1]) - np.maximum(a, edges[k])
         wide |= (part > GAP * width[k]) & (held[k] >= ENOUGH)
-    margin = 0.01 * (b - a)[wide]
+    margin = MARGIN * (b - a)[wide]
     return np.unique(np.concatenate([edges, a[wide] + margin, b[wide] - margin]))

@@ -28,6 +28,7 @@ from .separation import separation
 
 ISOLATION = 4.5  # 4 by the theorem; the rest is for rounding
 TRIALS = 10  # sizes tried while a cluster grows
+HUGE = 1e150  # a coupling beyond this is that of eigenvalues in common
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,11 @@ def reordered(form: SchurForm, indices: tuple[int, ...]) -> Block:
     T11, T12, T22 = T[:k, :k], T[:k, k:], T[k:, k:]
     if k == 1:
         R, info = LAPACK.ztrtrs(T22 - T11 * np.eye(n - 1), T12.ravel(), trans=1)
-        R = R[None, :] if info == 0 else np.full((1, n - 1), np.inf)
+        R = R[None, :] if info == 0 else np.full_like(T12, np.inf)
     else:
         R, scale, _ = LAPACK.ztrsyl(T11, T22, -T12, isgn=-1)  # eigenvalues in common make R huge, or scale 0
         R = R / scale if scale > 0 else np.full_like(R, np.inf)
-    if not np.all(np.isfinite(R)) or np.abs(R).max() > 1e150:
+    if not np.all(np.isfinite(R)) or np.abs(R).max() > HUGE:
         return Block(indices, Q[:, :k], Q[:, :k].conj().T, T11, np.inf, 0.0)
     W = (Q[:, :k] - Q[:, k:] @ R.conj().T).conj().T
     norm = float(np.sqrt(1.0 + np.linalg.norm(R, 2) ** 2))

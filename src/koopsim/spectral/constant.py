@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .verdict import Case, Verdict
 
 CONSTANT_TOLERANCE = 10.0  # c A = c must hold to this many times the noise
+UNSURE = 10.0  # observables that are zero to less than this many errors may be zero or not
 
 
 def discount(
@@ -61,7 +62,7 @@ def discount(
         error = CONSTANT_TOLERANCE * projector.error * projector.norm * max(1.0, 1.0 / projector.separation)
         if others <= error:
             case, note = "origin", f"{note}, where all other observables vanish (to {others:.1e})"
-        elif others <= 10 * error:
+        elif others <= UNSURE * error:
             case, note = (
                 "undecided",
                 f"{note}; its other observables are {others:.1e}, zero or not: error {error:.1e}",

@@ -43,9 +43,7 @@ class Delays(TransformerMixin, BaseEstimator):
         inner: Any = Identity() if self.dictionary is None else self.dictionary
         inner = clone(inner) if isinstance(inner, BaseEstimator) else as_dictionary(inner, Z.shape[1])
         self.dictionary_ = inner.fit(Z)
-        columns = getattr(self.dictionary_, "state_columns_", None)
-        if columns is not None:
-            self.state_columns_ = columns
+        self.state_columns_ = getattr(self.dictionary_, "state_columns_", None)
         return self
 
     def transform(self, Z: Array) -> Array:

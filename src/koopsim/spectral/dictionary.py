@@ -30,6 +30,9 @@ Array = NDArray[Any]  # float64
 
 
 MOST_BY_DEFAULT = 500  # monomials of degree 2; with more, the states themselves are the default dictionary
+POOL = 20  # samples for each centre, of which the different ones are drawn from
+MOST_DISTANCES = 500  # centres whose distances give the bandwidth
+REDUNDANT = 1e-13  # of the largest eigenvalue, for each centre: what is below adds nothing, and is dropped
 
 
 class Identity(TransformerMixin, BaseEstimator):
@@ -116,12 +119,12 @@ class Nystrom(TransformerMixin, BaseEstimator):
         if self.bandwidth is not None and not self.bandwidth > 0:
             raise ValueError(f"Nystrom needs a bandwidth > 0; got {self.bandwidth}")
         rng = np.random.default_rng(self.seed)
-        distinct = np.unique(Z[rng.permutation(len(Z))[: 20 * self.n_centers]], axis=0)
+        distinct = np.unique(Z[rng.permutation(len(Z))[: POOL * self.n_centers]], axis=0)
         self.centers_ = distinct[rng.permutation(len(distinct))[: self.n_centers]]
-        middle = float(np.median(pdist(self.centers_[:500]))) if len(self.centers_) > 1 else 1.0
+        middle = float(np.median(pdist(self.centers_[:MOST_DISTANCES]))) if len(self.centers_) > 1 else 1.0
         self.bandwidth_ = self.bandwidth if self.bandwidth is not None else (middle or 1.0)
         w, Q = np.linalg.eigh(self._kernel(self.centers_))
-        keep = w > w[-1] * w.size * 1e-13  # centres that add nothing are dropped, and so are observables
+        keep = w > REDUNDANT * w.size * w[-1]
         self.whiten_ = Q[:, keep] / np.sqrt(w[keep])
         return self
 

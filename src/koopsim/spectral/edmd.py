@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .continuous import ModeTable
 
 Array = NDArray[Any]  # float64, or complex128 for complex states
+ALIKE = 12  # decimal places in which moduli are compared: a conjugate pair must not be ordered by rounding
 
 
 class EDMD(TransformerMixin, BaseEstimator):
@@ -159,7 +160,7 @@ class EDMD(TransformerMixin, BaseEstimator):
     def _spectrum(self) -> tuple[Array, Array]:
         if "eigen" not in self._cache:
             w, v = np.linalg.eig(self.solution_.core)
-            order = np.lexsort((-np.imag(w), -np.round(np.abs(w), 12)))
+            order = np.lexsort((-np.imag(w), -np.round(np.abs(w), ALIKE)))
             self._cache["eigen"] = (w[order].astype(complex), v[:, order].astype(complex))
         return self._cache["eigen"]
 

@@ -37,6 +37,19 @@ DOUBTED = 4.0  # standard errors that the growths of two halves may differ by
 ASIDE = 4.0  # times their spread: beyond, directions that were left out are away from zero
 ROUNDING = 1e-13  # no growth is known better, and no rest in units of the largest sample
 SHARE = 0.7  # of each trajectory is fitted when the rest is to be foretold
+FEWEST = 4  # samples of a trajectory, or of its half, that can be fitted
+DETERMINED = 3  # numbers for each unknown; with fewer, no more exponentials are tried
+EXACT = 1e-26  # of unit variance, left over: less is rounding, and no better
+LOWER = 1e-9  # by which a BIC must be lower to be
+AT_REST = 1e-14  # of the largest sample: what moves less does not
+GONE = 1e-3  # eigenvalues below this are noise: nothing is left of them after a step
+REAL = 1e-9  # imaginary parts below this are none
+STEEPEST = (-5.0, 20.0, 0.5)  # growth a step at the start of a fit: at least; at most in all, and a step more
+TINY = 1e-150  # no column is divided by less
+DEPENDENT = 1e-12  # of the largest eigenvalue of a Gram matrix: directions below it are not known
+FLAT = 1e-10  # the same of singular values of a Jacobian
+COLOURED = 0.99  # what is left over counts as correlated by at most this much
+RANGE = (-700.0, 50.0)  # of exponents that are foretold: e^709 is the largest number there is
 
 
 @dataclass(frozen=True)
@@ -79,12 +92,12 @@ def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
         if start is None:
             continue
         unknowns = start.vector.size + len(runs) * runs[0].shape[1] * (1 + int(np.sum(1 + start.paired)))
-        if total < 3 * unknowns:
+        if total < DETERMINED * unknowns:
             break
         terms, left = refined(runs, start, ROUGH)
-        criterion = total * np.log(max(left, 1e-26 * total) / total) + unknowns * np.log(total)
+        criterion = total * np.log(max(left / total, EXACT)) + unknowns * np.log(total)
         tried += 1
-        if criterion < lowest - 1e-9:
+        if criterion < lowest - LOWER:
             best, lowest, tried = (terms, left, unknowns), criterion, 0
         if tried >= PATIENCE:
             break
@@ -99,12 +112,12 @@ def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, float, int
     runs = sorted((np.asarray(z, float) for z in trajectories), key=len, reverse=True)[:MOST_RUNS]
     largest = max(float(np.abs(z).max()) for z in runs)
     stride = -(-len(runs[0]) // MOST_SAMPLES)
-    runs = [z[::stride] / largest for z in runs if len(z) >= 4 * stride] if largest > 0 else []
+    runs = [z[::stride] / largest for z in runs if len(z) >= FEWEST * stride] if largest > 0 else []
     if not runs:
         return None
     stacked = np.concatenate(runs)
     moving = np.concatenate([z - z[0] for z in runs])
-    if not np.any(np.abs(moving) > 1e-14):
+    if not np.any(np.abs(moving) > AT_REST):
         return None
     mean = stacked.mean(axis=0)
     spread = stacked - mean
@@ -133,15 +146,16 @@ def _shift_invariant(V: Array, order: int, d: int, length: int) -> Terms | None:
     if len(U) - d < order:
         return None
     w = np.linalg.eigvals(np.linalg.lstsq(U[:-d], U[d:], rcond=None)[0])
-    w = w[np.abs(w) > 1e-3]
-    upper, real = w[w.imag > 1e-9], w[np.abs(w.imag) <= 1e-9].real
-    if np.sum(w.imag < -1e-9) != upper.size:
+    w = w[np.abs(w) > GONE]
+    upper, real = w[w.imag > REAL], w[np.abs(w.imag) <= REAL].real
+    if np.sum(w.imag < -REAL) != upper.size:
         return None
     real = real[(real < 0) | (np.abs(np.log(np.abs(real))) * length > STILL)]
     every = np.r_[upper, real]
     if not every.size:
         return None
-    growth = np.clip(np.log(np.abs(every)), -5, 20.0 / length + 0.5)
+    least, most, more = STEEPEST
+    growth = np.clip(np.log(np.abs(every)), least, most / length + more)
     paired = np.r_[np.ones(upper.size, bool), np.zeros(real.size, bool)]
     return Terms(growth, np.where(paired, np.angle(every), 0.0), paired, ~paired & (every.real < 0))
 
@@ -174,8 +188,8 @@ def _rest_variance(Phi: Array, where: list[tuple[int, int]], b: Array, paired: N
     slopes = [l * (Phi[:, c : c + w] @ b[c : c + w]) for c, w in where]
     slopes += [l * (Phi[:, c] * b[c + 1] - Phi[:, c + 1] * b[c]) for (c, _), p in zip(where, paired, strict=True) if p]
     M = np.column_stack([Phi, *slopes])
-    M = M / np.maximum(np.linalg.norm(M, axis=0), 1e-150)
-    return float(np.linalg.pinv(M.T @ M, rcond=1e-12)[0, 0]) / len(Phi)
+    M = M / np.maximum(np.linalg.norm(M, axis=0), TINY)
+    return float(np.linalg.pinv(M.T @ M, rcond=DEPENDENT)[0, 0]) / len(Phi)
 
 
 def _uncertainty(runs: list[Array], terms: Terms, unknowns: int) -> tuple[float, float, Array, list[Array]]:
@@ -187,9 +201,9 @@ def _uncertainty(runs: list[Array], terms: Terms, unknowns: int) -> tuple[float,
     for z in runs:
         part = r[at : at + z.size].reshape(z.shape)
         lagged, at = lagged + float(np.sum(part[1:] * part[:-1])), at + z.size
-    colour = float(np.clip(lagged / left if left > 0 else 0.0, 0.0, 0.99))
+    colour = float(np.clip(lagged / left if left > 0 else 0.0, 0.0, COLOURED))
     widened = variance * (1 + colour) / (1 - colour)
-    size = np.maximum(np.linalg.norm(J, axis=0), 1e-150)
+    size = np.maximum(np.linalg.norm(J, axis=0), TINY)
     covariance = widened * np.linalg.pinv((J / size).T @ (J / size)) / np.outer(size, size)
     return variance, widened, np.sqrt(np.abs(np.diag(covariance))[: terms.growth.size]), B
 
@@ -201,12 +215,12 @@ def _drift(runs: list[Array], terms: Terms) -> Array:
     """
     found = []
     for half in ([z[: len(z) // 2] for z in runs], [z[len(z) // 2 :] for z in runs]):
-        if min(len(z) for z in half) < 4:
+        if min(len(z) for z in half) < FEWEST:
             return np.full(terms.growth.size, np.inf)
         unknowns = terms.vector.size + len(half) * half[0].shape[1] * (1 + int(np.sum(1 + terms.paired)))
         try:
             r, J, _ = residual(half, terms)
-            step = -np.linalg.lstsq(J, r, rcond=1e-10)[0]
+            step = -np.linalg.lstsq(J, r, rcond=FLAT)[0]
             found.append((step[: terms.growth.size], _uncertainty(half, terms, unknowns)[2]))
         except np.linalg.LinAlgError:
             return np.full(terms.growth.size, np.inf)
@@ -216,7 +230,7 @@ def _drift(runs: list[Array], terms: Terms) -> Array:
 
 def _foretold(runs: list[Array], terms: Terms, variance: float) -> tuple[float, float]:
     """How well a fit to the first part of each run foretells the rest of it."""
-    cut = [max(4, int(SHARE * len(z))) for z in runs]
+    cut = [max(FEWEST, int(SHARE * len(z))) for z in runs]
     early = [z[:c] for z, c in zip(runs, cut, strict=True)]
     terms, left = refined(early, terms)
     if not np.isfinite(left):
@@ -232,7 +246,7 @@ def _foretold(runs: list[Array], terms: Terms, variance: float) -> tuple[float, 
         seen += float(np.sum((late - z.mean(axis=0)) ** 2))
         count += late.size
     left = float(np.sqrt(wrong / max(count, 1)))
-    return left / max(float(np.sqrt(variance)), 1e-13), 1.0 - wrong / seen if seen > 1e-300 else 0.0
+    return left / max(float(np.sqrt(variance)), ROUNDING), 1.0 - wrong / seen if seen > 0 else 0.0
 
 
 def _continued(terms: Terms, fitted: int, m: int) -> Array:
@@ -240,6 +254,6 @@ def _continued(terms: Terms, fitted: int, m: int) -> Array:
     l = np.arange(fitted, m)
     out = [np.ones(l.size)]
     for g, a, pair, flip in zip(terms.growth, terms.angle, terms.paired, terms.flipped, strict=True):
-        size = np.exp(np.clip(g * (l - (fitted - 1 if g > 0 else 0)), -700, 50))
+        size = np.exp(np.clip(g * (l - (fitted - 1 if g > 0 else 0)), *RANGE))
         out += [size * np.cos(a * l), size * np.sin(a * l)] if pair else [size * (-1.0) ** l if flip else size]
     return np.column_stack(out)

@@ -28,6 +28,8 @@ WELL = 1e-6  # reciprocal condition of a Gram matrix in units of its diagonal th
 SINGULAR = 1e-12  # reciprocal condition of R0 below which columns depend on each other
 SAMPLE = 32  # rows for each column of L before a few rows can stand for the rest
 OUTSIDE = 1e-5  # a relative distance to a span that a difference of squares does not tell
+EACH = 4  # rows for each column that are the few
+BLOCK = 64  # columns that LAPACK's QR works on at a time
 NARROW = 32  # columns up to which a Gram matrix costs less than asking a few rows whether it will do
 SMALL = 2**19  # multiplications of a product that BLAS does as it is; larger ones it packs first, at twice the price
 
@@ -77,7 +79,7 @@ def qr_rows(stacked: Array, device: str | None = None) -> Array:
         return torch.linalg.qr(torch.as_tensor(stacked, device=device), mode="r")[1].cpu().numpy()
     stacked = np.asfortranarray(stacked)
     (geqrf,) = get_lapack_funcs(("geqrf",), (stacked,))
-    factored = geqrf(stacked, overwrite_a=1, lwork=64 * max(1, stacked.shape[1]))[0]
+    factored = geqrf(stacked, overwrite_a=True, lwork=BLOCK * stacked.shape[1])[0]
     return np.triu(factored[: min(factored.shape)])
 
 
@@ -110,13 +112,13 @@ def _few(columns: Columns) -> Array | None:
     wide = columns.lead.shape[1]
     if columns.rows < SAMPLE * wide:
         return None
-    some = np.unique(np.random.default_rng(0).integers(columns.rows, size=4 * wide))
+    some = np.unique(np.random.default_rng(0).integers(columns.rows, size=EACH * wide))
     R0 = qr_rows(_host(columns.lead[some]))
     if _rcond(R0) < np.sqrt(WELL):  # a few outliers may be what matters: rows that the others say are unlikely
         size = np.linalg.norm(R0, axis=0)
         large = abs(columns.lead)
         far = _host(large @ _like(1 / np.where(size > 0, size, 1.0), large))
-        R0 = qr_rows(np.vstack([R0, _host(columns.lead[np.argpartition(far, -4 * wide)[-4 * wide :]])]))
+        R0 = qr_rows(np.vstack([R0, _host(columns.lead[np.argpartition(far, -EACH * wide)[-EACH * wide :]])]))
     return R0 if SINGULAR < _rcond(R0) < np.sqrt(WELL) else None
 
 
@@ -134,7 +136,7 @@ def _straight(lead: Any, R0: Array) -> Any:
     (trmm,) = get_blas_funcs(("trmm",), (inverse, lead))
     if lead.flags.f_contiguous:
         return trmm(1.0, inverse, lead, side=1)
-    return trmm(1.0, inverse, lead.T, trans_a=1).T
+    return trmm(1.0, inverse, lead.T, trans_a=True).T
 
 
 def gram_matrix(a: Any) -> Array:
@@ -143,13 +145,13 @@ def gram_matrix(a: Any) -> Array:
 
 def product(a: Any, b: Any) -> Array:
     """a^H b of tall matrices."""
-    rows = SMALL // (a.shape[1] * b.shape[1])
-    if a.shape[1] > NARROW or b.shape[1] > NARROW or rows >= len(a) or not (_plain(a) and _plain(b)):
+    if max(a.shape[1], b.shape[1]) > NARROW or not (_plain(a) and _plain(b)):
         return _host(_h(a) @ b)
+    rows = SMALL // (a.shape[1] * b.shape[1])
     (gemm,) = get_blas_funcs(("gemm",), (a, b))
     total = np.zeros((a.shape[1], b.shape[1]), order="F")
     for i in range(0, len(a), rows):
-        total = gemm(1.0, a[i : i + rows].T, b[i : i + rows].T, 1.0, total, trans_b=1, overwrite_c=1)
+        total = gemm(1.0, a[i : i + rows].T, b[i : i + rows].T, 1.0, total, trans_b=True)
     return total
 
 

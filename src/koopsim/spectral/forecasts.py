@@ -18,6 +18,11 @@ from .optimised_dmd import OptimisedDMD
 Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
 MOST_MODES = 12
 BAGS = 40
+LINES = 6  # that are shown of a forecast in words
+STATES = 4  # that are shown of them
+WAVES = 4  # states that get two exponentials each,
+SAMPLES = 4  # if there are so many samples for each
+BAND = 2  # standard errors on either side
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class Forecast:
     def rows(self) -> list[list[Any]]:
         """A heading, and a line a time: the value of each state, and how far below and above it may be."""
         head = ["time"] + [part for name in self.names for part in (name, f"{name}_low", f"{name}_high")]
-        low, high = self.values - 2 * self.errors, self.values + 2 * self.errors
+        low, high = self.values - BAND * self.errors, self.values + BAND * self.errors
         body = np.stack([self.values, low, high], axis=2).reshape(len(self.times), -1)
         return [head, *np.column_stack([self.times, body]).tolist()]
 
@@ -49,13 +54,13 @@ class Forecast:
 
     def lines(self) -> list[str]:
         """A few of them, in words."""
-        shown = np.unique(np.linspace(0, len(self.times) - 1, min(6, len(self.times))).astype(int))
-        few = list(range(min(4, len(self.names))))
+        shown = np.unique(np.linspace(0, len(self.times) - 1, min(LINES, len(self.times))).astype(int))
+        few = list(range(min(STATES, len(self.names))))
         found = ["        time " + "".join(f"{self.names[j][:20]:>24}" for j in few)]
         for i in shown:
-            cells = [f"{self.values[i, j]:.5g} +- {2 * self.errors[i, j]:.2g}" for j in few]
+            cells = [f"{self.values[i, j]:.5g} +- {BAND * self.errors[i, j]:.2g}" for j in few]
             found.append(f"{self.times[i]:12.6g} " + "".join(f"{cell:>24}" for cell in cells))
-        more = [f"... and {len(self.names) - 4} more states"] if len(self.names) > 4 else []
+        more = [f"... and {len(self.names) - STATES} more states"] if len(self.names) > STATES else []
         return [*found, *more, *self.said]
 
     def plot(self) -> Any:
@@ -70,7 +75,7 @@ class Forecast:
             room = max(high - low, 1e-12)
             ax.plot(self.past_times, self.past[:, j], color="C0", lw=1.2)
             ax.plot(self.times, self.values[:, j], color="C1", lw=1.5)
-            bounds = self.values[:, j] - 2 * self.errors[:, j], self.values[:, j] + 2 * self.errors[:, j]
+            bounds = self.values[:, j] - BAND * self.errors[:, j], self.values[:, j] + BAND * self.errors[:, j]
             ax.fill_between(self.times, *np.clip(bounds, low - 2 * room, high + 2 * room), color="C1", alpha=0.25, lw=0)
             ax.axvline(self.past_times[-1], color="black", lw=0.8)
             ax.set_ylabel(self.names[j])
@@ -119,7 +124,7 @@ def _errors(seen: Observations, steps: int, model: EDMD, held_back: float) -> tu
 def forecast_by_exponentials(seen: Observations, steps: int, modes: int | None) -> Forecast:
     """Optimised DMD of the longest piece; errors are the spread over the bags and what the fit left over."""
     Z = seen.pieces[seen.longest]
-    count = modes or min(MOST_MODES, 2 * max(1, min(Z.shape[1], 4)), max(1, len(Z) // 4))
+    count = modes or min(MOST_MODES, 2 * min(Z.shape[1], WAVES), max(1, len(Z) // SAMPLES))
     t = seen.dt * np.arange(len(Z) + steps)
     model = OptimisedDMD(count, bags=BAGS).fit(Z, times=t[: len(Z)])
     values, spread = model.forecast(t[len(Z) :])

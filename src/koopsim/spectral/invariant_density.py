@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .almost_invariant import AlmostInvariantSets
 
 Array = NDArray[Any]
+UNSEEN = 3.0  # events a number of them may have of which none was seen, at 95%: -log 0.05
 FEWEST = 10  # pairs that must be seen to stay in a set of boxes before it counts as one that is never left
 
 
@@ -91,7 +92,7 @@ class InvariantDensity:
     def leak_(self) -> Array:
         """For each component the probability a step of leaving it that its samples cannot exclude at 95%: 3 / n."""
         samples = self.transitions_.samples
-        return np.array([3.0 / max(3, samples[states].sum()) for states in self.chain_.classes])
+        return np.array([UNSEEN / max(UNSEEN, samples[states].sum()) for states in self.chain_.classes])
 
     def evaluate(self, points: Any) -> Array:
         """(components, points): each component's density at the points, zero where none was ever seen."""

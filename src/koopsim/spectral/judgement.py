@@ -49,6 +49,11 @@ STEADY = 0.25  # on the circle: the amplitude surely changes by less than this s
 MINOR = 0.1  # terms below this share of the largest need only be compatible with the circle
 SAME = 0.1  # exponentials: the halves of a run agree on the growth to this share of it, or to this over the run
 TURNS = 2.0  # that must have been seen of a rotation
+ROUNDING = 16 * EPS  # of a fit, for each unit of its condition
+ROUNDING_OF_A_ROW = 64 * EPS  # of an analysis, for each row
+WORST = 0.99  # a noise that is given to an analysis is below one
+KNOWN = 1e-9  # no matrix of a fit is believed to carry the constant to itself any better
+DETERMINED = 1e-6  # of the largest eigenvalue of G - G_b: with less in some direction K_b is not determined
 
 
 def judge(model: EDMD, noise: float | None, trust: float | None, strict: bool) -> Verdict:
@@ -73,9 +78,9 @@ def of_matrix(model: EDMD, noise: float | None, basis: Array, kept: Kept | None)
     s = model.solution_
     core = basis.conj().T @ s.core @ basis
     condition = float(s.singular_values[0] / s.singular_values[-1])
-    rounding = EPS * max(16 * condition, 64 * len(core))  # the fit's own, then the analysis's
+    rounding = max(ROUNDING * condition, ROUNDING_OF_A_ROW * len(core))
     misfit = held_out_misfit(model, basis, kept)
-    level = min(max(misfit, rounding), 0.99) if noise is None else noise
+    level = min(max(misfit, rounding), WORST) if noise is None else noise
     verdict = analyze(core.T, level)
     nearest = np.abs(verdict.eigenvalues[:, None] - model.eigenvalues_).argmin(axis=1)
     verdict = replace(verdict, residuals=model.residuals_[nearest])
@@ -88,7 +93,7 @@ def of_matrix(model: EDMD, noise: float | None, basis: Array, kept: Kept | None)
     if noise is None and not np.isfinite(misfit):
         return _undecided(verdict), misfit
     if s.constant is not None:
-        delta = max(verdict.noise, 1e-9) * float(np.linalg.norm(core))
+        delta = max(verdict.noise, KNOWN) * float(np.linalg.norm(core))
         try:
             verdict = discount(verdict, basis.T @ s.constant, delta, without_constant(model) @ basis)
         except ValueError:
@@ -113,7 +118,7 @@ def held_out_misfit(model: EDMD, basis: Array, kept: Kept | None) -> float:
         x, y = X[rows], Y[rows]
         rest = G - x.conj().T @ x
         values, vectors = np.linalg.eigh((rest + rest.conj().T) / 2)
-        if values[0] < 1e-6 * values[-1]:
+        if values[0] < DETERMINED * values[-1]:
             return np.inf
         K = vectors @ ((vectors.conj().T @ (C - x.conj().T @ y)) / values[:, None])
         wrong += float(np.sum(np.abs((y - x @ K) @ basis) ** 2))

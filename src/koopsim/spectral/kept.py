@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 MOST_ROWS = 20_000  # pairs that are lifted again to be held out
+LEAST_ROWS = 8  # that are lifted at a time
+DEPENDENT = 1e-10  # of the largest singular value: directions below it are none
+CONSTANT = 100 * IN_SPAN  # an observable whose share outside of the constant is less is it
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ def kept_by(model: EDMD) -> Kept | None:
     if lifted.samples is None or model.n_controls_:
         return None
     X, Y = lifted.samples
-    rows = min(MOST_ROWS, max(ENTRIES // lifted.observables, 8))
+    rows = min(MOST_ROWS, max(ENTRIES // lifted.observables, LEAST_ROWS))
     found: list[LiftedPairs] = []
     for block in lifted.blocks(X, Y, lifted.lift, rows):
         found.append(block)
@@ -53,7 +56,7 @@ def trusted(model: EDMD, trust: float) -> Array:
     if not np.iscomplexobj(model.solution_.core):
         chosen = np.hstack([np.real(chosen), np.imag(chosen)])
     U, sigma, _ = np.linalg.svd(chosen, full_matrices=False)
-    return U[:, sigma > 1e-10 * sigma[0]]
+    return U[:, sigma > DEPENDENT * sigma[0]]
 
 
 def without_constant(model: EDMD) -> Array:
@@ -62,4 +65,4 @@ def without_constant(model: EDMD) -> Array:
     size = np.linalg.norm(s.up, axis=0)
     up = s.up.T[size > 0] / size[size > 0, None]
     assert s.constant is not None
-    return up[np.abs(np.abs(up @ s.constant) - 1) > IN_SPAN * 100] if model.rank_ > 1 else up[:0]
+    return up[np.abs(np.abs(up @ s.constant) - 1) > CONSTANT] if model.rank_ > 1 else up[:0]

@@ -18,6 +18,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 Array = NDArray[Any]
 RIDGE = 1e-6
 BATCH = 2048
+STILL = 1e-8  # added to the spread of observables, of which some may not move
 
 
 class LearnedDictionary(TransformerMixin, BaseEstimator):
@@ -102,7 +103,7 @@ def _misfit(network: Any, X: Any, Y: Any) -> Any:
 
     F = torch.cat([X, network(X)], dim=1)
     G = torch.cat([Y, network(Y)], dim=1)
-    centre, size = F.mean(dim=0), F.std(dim=0) + 1e-8
+    centre, size = F.mean(dim=0), F.std(dim=0) + STILL
     F, G = (F - centre) / size, (G - centre) / size
     F = torch.cat([torch.ones_like(F[:, :1]), F], dim=1)
     gram = F.T @ F / len(F) + RIDGE * torch.eye(F.shape[1], dtype=F.dtype, device=F.device)

@@ -25,6 +25,8 @@ from .trajectories import LiftedPairs, Stretch, lifted_pairs, lifted_runs
 
 Array = NDArray[Any]  # float64, or complex128 for complex states
 ENTRIES = 2**23  # numbers in a block of lifted samples: 64 MB
+TALL = 8  # such a block has at least so many times more rows than columns
+CHANGED = 1e-3  # psi is orthonormal over the samples to this, unless they were changed
 
 
 def unfitted(dictionary: Any) -> Any:
@@ -46,7 +48,7 @@ class Lifted:
         self.samples: tuple[list[Stretch], list[Stretch]] | None = None  # as given, not copied
         self.triangle = Triangle(device)
         self.observables = self.lift(X[0].seen[:1]).shape[1]
-        self.rows = chunk or max(ENTRIES // self.observables, 8 * self.observables)
+        self.rows = chunk or max(ENTRIES // self.observables, TALL * self.observables)
 
     def take(self, X: list[Stretch], Y: list[Stretch]) -> None:
         """All samples of a fit: Y's are the second sides of pairs, or none."""
@@ -120,7 +122,7 @@ class Lifted:
                 E -= block.control @ control
             G, size = G + gram_matrix(E), size + float(np.vdot(psi, psi).real)
         m, r = self.triangle.rows, len(core)
-        if whitened and abs(size / m - r) > 1e-3 * r:
+        if whitened and abs(size / m - r) > CHANGED * r:
             raise ValueError("the data were changed after fit(), which keeps no copy of them; fit again")
         return root(G) / np.sqrt(m)
 

@@ -25,6 +25,11 @@ STOCHASTIC = 1e-9  # rows must sum to 1 to this
 STATIONARY = 1e-7  # || pi P - pi ||_1 that is accepted
 ACCURACIES = (1e-10, 1e-6, 1e-3)  # of eigenvalues by Arnoldi, relative: the first that it reaches
 TINY = 1e-14  # laws are known to rounding: below it they say nothing
+BASIS = 60  # vectors that Arnoldi's method keeps for a law,
+BASIS_EACH = 6  # and for each of several eigenvalues
+RESTARTS = 60
+POLISH = 4  # steps of the chain after Arnoldi: rounding, and what it left of the other eigenvectors
+ALIKE = 9  # decimal places in which moduli are compared
 
 
 @dataclass(frozen=True)
@@ -94,9 +99,9 @@ def stationary_law(P: Sparse) -> Array:
         pi = np.linalg.solve(A, np.eye(n)[-1])
     else:  # the lazy chain (I + P) / 2 has the same law, and no other eigenvalue of modulus 1
         lazy = (0.5 * (eye_array(n) + P.T)).tocsr()
-        pi = np.real(eigs(lazy, 1, which="LM", v0=np.full(n, 1.0 / n), ncv=min(n - 1, 60))[1][:, 0])
+        pi = np.real(eigs(lazy, 1, which="LM", v0=np.full(n, 1.0 / n), ncv=BASIS)[1][:, 0])
         pi = pi / pi.sum()
-        for _ in range(4):  # rounding, and what Arnoldi left of the other eigenvectors
+        for _ in range(POLISH):
             pi = lazy @ np.maximum(pi, 0.0)
     pi = np.maximum(pi, 0.0)
     pi /= pi.sum()
@@ -128,9 +133,9 @@ def leading(P: Sparse, pi: Array, cycle: int, count: int) -> Array:
     else:
         root = np.sqrt(np.maximum(pi, TINY))
         M = csr_matrix(diags_array(root) @ P @ diags_array(1 / root))
-        w = np.linalg.eigvals(M.toarray()) if n <= max(DENSE, count + 2) else _arnoldi(M, count)
+        w = np.linalg.eigvals(M.toarray()) if n <= max(DENSE, BASIS_EACH * count) else _arnoldi(M, count)
     w = np.asarray(w, dtype=complex)
-    w = w[np.lexsort((np.abs(np.angle(w)), -np.round(np.abs(w), 9)))][:count]
+    w = w[np.lexsort((np.abs(np.angle(w)), -np.round(np.abs(w), ALIKE)))][:count]
     first = int(np.argmin(np.abs(w - 1)))
     return np.concatenate([w[first : first + 1], np.delete(w, first)])
 
@@ -140,7 +145,9 @@ def _arnoldi(M: Sparse, count: int) -> Array:
     solve: Any = eigs  # nor that its tolerance is a number
     for accuracy in ACCURACIES:
         try:
-            return solve(M, count, v0=start, ncv=6 * count, maxiter=60, tol=accuracy, return_eigenvectors=False)
+            return solve(
+                M, count, v0=start, ncv=BASIS_EACH * count, maxiter=RESTARTS, tol=accuracy, return_eigenvectors=False
+            )
         except ArpackNoConvergence as error:  # a continuum of eigenvalues: what was found of it, or a coarser look
             if len(error.eigenvalues) >= 2:
                 return error.eigenvalues

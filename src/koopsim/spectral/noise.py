@@ -29,6 +29,9 @@ SWEEPS = 12
 WORTH = 0.7  # a change of units must bring row and column together below this share of what they were
 GAIN = 0.25  # and all of them the norm of the matrix below this share; else it stays in the units given
 ONE_WAY = 0.1  # of the largest entry on the diagonal: what a coupling that nothing answers is measured against
+ROWS = 64 * EPS64  # rounding, relative to ||A|| and for each row
+SMALLEST = 1e-250  # of a diagonal that units are measured against
+APART = 1e-290  # units further apart than this are not exact
 SINGLE = "All entries are float32 numbers; if they were rounded to that, say so with noise=2.4e-7."
 
 
@@ -44,7 +47,7 @@ class Noise:
 
 def effective_noise(A: NDArray[Any], noise: float | None) -> Noise:
     """The relative noise to use, and in words where it comes from."""
-    floor = 64 * len(A) * EPS64
+    floor = ROWS * len(A)
     if noise is not None:
         if not isinstance(noise, Real) or not np.isfinite(noise) or not 0 <= noise < 1:
             raise ValueError(f"noise must be a number in [0, 1), relative to ||A||; got {noise!r}")
@@ -72,7 +75,7 @@ def balanced(A: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """(D^-1 A D, the diagonal of D), powers of two; D is all ones where that gains nothing."""
     n = len(A)
     size = np.abs(A)
-    floor = ONE_WAY * max(float(np.diagonal(size).max()), 1e-250)
+    floor = ONE_WAY * max(float(np.diagonal(size).max()), SMALLEST)
     size = size.copy()
     np.fill_diagonal(size, 0.0)
     exponent = np.zeros(n, dtype=int)
@@ -89,7 +92,7 @@ def balanced(A: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.float64]]:
         if not moved:
             break
     D = 2.0 ** (exponent - exponent.max())
-    if not exponent.any() or not np.all(D > 1e-290):
+    if not exponent.any() or not np.all(D > APART):
         return A, np.ones(n)
     scaled = A * D / D[:, None]
     back = scaled * D[:, None] / D

@@ -19,7 +19,9 @@ from .edmd import EDMD
 from .sampling import Regular, regular, without_gaps
 
 Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
-MOST_DELAYS = 30  # of a single series, where none are asked for
+MOST_DELAYS = 30  # of a single series, where none are asked for,
+SAMPLES_EACH = 4  # and samples there are for each of them
+PAIRS_EACH = 4  # for each number of a lifted state; with fewer, a linear model is truncated
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,14 @@ def fitted(seen: Observations, dictionary: Any = None, delays: int | None = None
     d = seen.pieces[0].shape[1]
     longest = len(seen.pieces[seen.longest])
     if delays is None:
-        delays = min(MOST_DELAYS, longest // 4) if d == 1 and dictionary is None else 0
+        delays = min(MOST_DELAYS, longest // SAMPLES_EACH) if d == 1 and dictionary is None else 0
     chosen, past = _chosen(seen, dictionary, delays), delays
     kept = [i for i, piece in enumerate(seen.pieces) if len(piece) >= past + 2]
     if not kept:
         raise ValueError(f"the longest piece has {longest} samples; {past} delays need {past + 2}")
     pairs = sum(len(seen.pieces[i]) - past - 1 for i in kept)
     linear = isinstance(chosen, Identity) or (isinstance(chosen, Delays) and chosen.dictionary is None)
-    if rank is None and linear and pairs < 4 * d * (past + 1):
+    if rank is None and linear and pairs < PAIRS_EACH * d * (past + 1):
         rank = "auto"
     model = EDMD(chosen, rank=rank, dt=seen.dt)
     return model.fit([seen.pieces[i] for i in kept], control=seen.control and [seen.control[i] for i in kept])

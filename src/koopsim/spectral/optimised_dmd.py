@@ -30,6 +30,12 @@ from .sampling import regular
 Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
 REAL = 1e-6  # a rate whose turn over all the samples is below this share of a radian is real
 GROWTH = 300.0  # exponents beyond this over the samples are no description of them
+FLAT = 1e-12  # of the largest singular value: directions below it are none
+CLOSE = 1e-13  # relative, of rates and squares: where Levenberg and Marquardt's method ends,
+EVALUATIONS = 200  # or after so many
+GONE = 1e-12  # an eigenvalue below this is taken for it: zero has no logarithm
+RAN_AWAY = 10.0  # median deviations
+TOGETHER = 1e-9  # rates this close agree, whatever the median
 
 
 class OptimisedDMD(BaseEstimator):
@@ -60,7 +66,7 @@ class OptimisedDMD(BaseEstimator):
         self._origin, self._span = float(t[0]), float(t[-1] - t[0])
         tau = (t - t[0]) / self._span
         U, s, _ = np.linalg.svd(Z, full_matrices=False)
-        p = max(1, min(self.n_modes, int(np.sum(s > 1e-12 * s[0]))))
+        p = max(1, min(self.n_modes, int(np.sum(s > FLAT * s[0]))))
         Y = U[:, :p] * s[:p]  # the fit sees the leading directions; modes are fitted to all columns at the end
         start = _Rates.of(_first_guess(Y, tau, self.n_modes), self.complex_)
         whole = _fit(Y, tau, start)
@@ -162,7 +168,7 @@ class _Rates:
 
     def at(self, x: Array) -> _Rates:
         k, n = self.pairs.size, self.single.size
-        single = x[2 * k : 2 * k + n] + (1j * x[2 * k + n :] if self.free else 0j)
+        single = x[:n] + 1j * x[n:] if self.free else x[2 * k :] + 0j  # free: no pairs
         return _Rates(x[:k] + 1j * x[k : 2 * k], single, self.free)
 
 
@@ -191,10 +197,11 @@ def _fit(Y: Array, tau: Array, start: _Rates) -> _Rates:
         growth = [column((j, 1), (k + j, 1)) for j in range(k)]
         turn = [column((j, 1j), (k + j, -1j)) for j in range(k)]
         alone = [column((2 * k + j, 1)) for j in range(n)]
-        turned = [column((2 * k + j, 1j)) for j in range(n)] if start.free else []
+        turned = [column((j, 1j)) for j in range(n)] if start.free else []
         return np.column_stack([*growth, *turn, *alone, *turned])
 
-    found = least_squares(residual, start.vector, jac=jacobian, method="lm", xtol=1e-13, ftol=1e-13, max_nfev=200)  # type: ignore[arg-type]
+    slope: Any = jacobian  # SciPy's stubs want a string
+    found = least_squares(residual, start.vector, slope, method="lm", xtol=CLOSE, ftol=CLOSE, max_nfev=EVALUATIONS)
     return start.at(found.x)
 
 
@@ -216,7 +223,7 @@ def _first_guess(Y: Array, tau: Array, count: int) -> Array:
     V = np.linalg.svd(H[:-1] if len(H) > 2 else H, full_matrices=False)[2][:count].conj().T
     X = H @ V
     w = np.linalg.eigvals(np.linalg.lstsq(X[:-1], X[1:], rcond=None)[0])
-    return np.log(np.where(np.abs(w) > 1e-12, w, 1e-12)) / even.dt
+    return np.log(np.where(np.abs(w) > GONE, w, GONE)) / even.dt
 
 
 def _weights(t: Array, mu: Array, Z: Array) -> Array:
@@ -228,4 +235,4 @@ def _agreeing(bag: Array) -> NDArray[np.bool_]:
     """Fits that did not run away: within ten median deviations of the median."""
     middle = np.median(bag.real, axis=0) + 1j * np.median(bag.imag, axis=0)
     off = np.abs(bag - middle).max(axis=1)
-    return off <= 10 * np.median(off) + 1e-9
+    return off <= RAN_AWAY * np.median(off) + TOGETHER

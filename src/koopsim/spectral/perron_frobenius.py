@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .edmd import EDMD
 
 Array = NDArray[Any]
+CUT = 1e-8  # of the largest singular value: eigenvectors that span more than there are were cut off from their mates
 NEAR = 1e-2  # eigenvalues this close to 1 are taken for 1, where no number of components is given
 
 
@@ -84,7 +85,7 @@ def perron_frobenius(model: EDMD, components: int | None = None, samples: Any = 
 def _real_span(vectors: Array, count: int) -> Array:
     """An orthonormal real basis of what the eigenvectors span."""
     U, sigma, _ = np.linalg.svd(np.hstack([np.real(vectors), np.imag(vectors)]), full_matrices=False)
-    if sigma.size > count and sigma[count] > 1e-8 * sigma[0]:
+    if sigma.size > count and sigma[count] > CUT * sigma[0]:
         raise ValueError(f"a complex pair of eigenvalues is cut in two by components={count}; take one more or less")
     return U[:, :count]
 

@@ -21,6 +21,7 @@ import numpy as np
 from .resolvent import Complex
 
 VANISHED = -5000.0  # logarithm of a size that is zero, transients and all
+NEXT_TO_NOTHING = -800.0  # the same beside another size: exp of it is zero
 RECOGNISE = 1e-13  # turns: an angle is never known better than this
 BY_CHANCE = 1e-4  # a fraction p / q is recognised while fewer than this share of all angles are as near to one
 
@@ -114,5 +115,5 @@ def total(terms: list[Propagator], l: int, phi0: np.ndarray | None, real: bool) 
         shape = (n, n) if phi0 is None else (n, *phi0.shape[1:])
         return np.zeros(shape, float if real else complex), 0.0
     top = max(s for _, s in parts)
-    result = sum(np.exp(max(s - top, -800.0)) * value for value, s in parts)
+    result = sum(np.exp(max(s - top, NEXT_TO_NOTHING)) * value for value, s in parts)
     return np.asarray(result), top

@@ -33,6 +33,7 @@ from .snapshots import above_noise
 Array = NDArray[Any]  # float64, or complex128 for complex states
 EPS = float(np.finfo(np.float64).eps)
 IN_SPAN = 1e-9  # the constant function is in the span of the dictionary when fitted to this
+ROUNDING = 4 * EPS  # of the largest singular value, for each column: directions below it are none
 GOOD = 1e-6  # reciprocal condition above which R11 is divided by as it is
 
 
@@ -188,7 +189,7 @@ def _whiten(R11: Array, m: int, settings: Settings) -> tuple[Array | None, Array
         if trcon(R11 / scale)[0] > GOOD:
             return None, np.ones(N), R11 / np.sqrt(m), solve_triangular(R11, np.eye(N)) * np.sqrt(m)
     U, s, Vt = np.linalg.svd(R11 / scale, full_matrices=False)
-    cutoff = (4 * N * EPS if settings.rtol is None else settings.rtol) * s[0]
+    cutoff = (ROUNDING * N if settings.rtol is None else settings.rtol) * s[0]
     r = max(1, int(np.sum(s > cutoff)))
     if settings.rank == "auto":
         r = min(r, above_noise(s, min(m, settings.width or N) / max(m, settings.width or N)))

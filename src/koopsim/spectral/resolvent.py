@@ -32,6 +32,11 @@ BUDGET = 4000  # evaluations for one circle, small matrices
 ALLOWANCE = 1.2e11  # large ones: n^3 an inverse, for all that is asked about one matrix
 HOPELESS = 0.1  # of the inverses that a circle needs at the present pace there must be enough left for
 PROBES = 8  # points where a large matrix fails if it fails
+PIECES = 16  # arcs that the circle of a small matrix is first cut into
+SHORTEST = 1e-15  # half an arc, below which none is halved
+STRIDE = 0.9  # of what is clear: how far beyond it the next point of a large matrix is
+NEARER = 0.7  # times as far, where what is clear shrinks
+TERMS = 8  # of the series for an arc
 
 
 @dataclass
@@ -69,8 +74,8 @@ def _from_inverse(T: Complex, z: complex) -> float:
     shifted[np.diag_indices(n)] -= z
     R, info = LAPACK.ztrtri(shifted, overwrite_c=1)
     with np.errstate(over="ignore"):
-        size = 0.0 if info else float(np.linalg.norm(R))
-    return 1.0 / size if 0.0 < size < np.inf else 0.0
+        size = np.inf if info else float(np.linalg.norm(R))
+    return 1.0 / size if np.isfinite(size) else 0.0
 
 
 def singular_value_at_most(T: Complex, z: complex, steps: int = 6) -> float:
@@ -116,15 +121,15 @@ class Circles:
         return radius * np.exp(1j * np.r_[0.0, np.pi, self.angles[near]])  # where it fails if it fails
 
     def _arcs(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        pieces = 16
-        return (2 * np.arange(pieces) + 1) * self.arc / pieces / 2, np.full(pieces, self.arc / pieces / 2)
+        half = self.arc / PIECES / 2
+        return (2 * np.arange(PIECES) + 1) * half, np.full(PIECES, half)
 
     def _small(self, radius: float, level: float) -> bool:
         middle, h = self._arcs()
         spent = 0
         while middle.size:
             spent += middle.size
-            if spent > BUDGET or h[0] < 1e-15:
+            if spent > BUDGET or h[0] < SHORTEST:
                 return False
             z = radius * np.exp(1j * middle)
             clear = _arcs_clear(self.T, z, radius * h, level)
@@ -147,10 +152,9 @@ class Circles:
                 return False
             if angle - clear <= reached:
                 reached, step = angle + clear, clear
-                angle = reached + 0.9 * step
             else:  # it shrinks along the way: look nearer
-                step = 0.7 * min(step, clear)
-                angle = reached + 0.9 * step
+                step = NEARER * min(step, clear)
+            angle = reached + STRIDE * step
         return True
 
 
@@ -167,9 +171,9 @@ def _arcs_clear(T: Complex, z: Complex, h: NDArray[np.float64], level: float) ->
         return np.zeros(z.size, dtype=bool)
     with np.errstate(over="ignore", invalid="ignore"):
         power, bound = R, np.linalg.norm(R, axis=(1, 2))
-        for j in range(1, 8):
+        for j in range(1, TERMS):
             power = power @ R
             last = np.linalg.norm(power, axis=(1, 2))
             bound = bound + h**j * last
-        rest = 1.0 - h**8 * last
+        rest = 1.0 - h**TERMS * last
         return (rest > 0) & (bound * level < rest)

@@ -19,7 +19,10 @@ from koopsim.files.masks import unmasked
 
 Array = NDArray[Any]
 EVEN = 0.02  # share of dt that a clock may be off and its samples still count as even
+MANY = 100  # samples, from which the clock may be off by as much more as their number's root
 GAP = 4.0  # steps without a sample that a spline is not drawn across
+BENT = 4  # samples that a cubic spline is drawn through
+ROUNDING = 1e-9  # of a step: a last sample that is there to this is read off
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,17 @@ def regular(times: Any, values: Any, dt: float | None = None) -> Regular:
     if not step > 0:
         raise ValueError(f"dt must be > 0; got {dt}")
     lattice = np.round((t - t[0]) / step)
-    if np.abs((t - t[0]) / step - lattice).max() <= EVEN * max(1.0, np.sqrt(t.size) / 10):
+    if np.abs((t - t[0]) / step - lattice).max() <= EVEN * max(1.0, np.sqrt(t.size / MANY)):
         step = float((t[-1] - t[0]) / lattice[-1]) if dt is None else step
-        pieces = _cut(z, np.diff(lattice) > 1.5)
-        starts = [float(part[0]) for part in _cut(t, np.diff(lattice) > 1.5)]
-        gaps = len(np.flatnonzero(np.diff(lattice) > 1.5))
+        apart = np.diff(lattice) > 1
+        pieces, starts, gaps = _cut(z, apart), [float(part[0]) for part in _cut(t, apart)], int(np.sum(apart))
         said += (f"{gaps} gaps; no pair is formed across one",) if gaps else ()
     else:
         apart = steps > GAP * step
         pieces, starts = [], []
         for t_, z_ in zip(_cut(t, apart), _cut(z, apart), strict=True):
-            if t_.size >= 4:
-                grid = np.arange(t_[0], t_[-1] + 1e-9 * step, step)
+            if t_.size >= BENT:
+                grid = np.arange(t_[0], t_[-1] + ROUNDING * step, step)
                 pieces.append(CubicSpline(t_, z_)(grid))
                 starts.append(float(t_[0]))
         said += (f"uneven times ({steps.min():.3g} to {steps.max():.3g}): a cubic spline, read off every {step:.4g}",)

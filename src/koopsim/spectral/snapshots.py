@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from scipy.linalg import qr
 
 Array = NDArray[Any]
+THRESHOLD = (0.56, -0.95, 1.82, 1.43)  # in medians: a polynomial of the aspect, Gavish & Donoho's (5)
 
 
 def above_noise(singular_values: Array, aspect: float) -> int:
     """How many singular values are more than white noise of unknown size makes (Gavish & Donoho 2014); at least 1."""
     if singular_values.size < 2:
         return singular_values.size
-    b = aspect
-    threshold = (0.56 * b**3 - 0.95 * b**2 + 1.82 * b + 1.43) * np.median(singular_values)
+    threshold = np.polyval(THRESHOLD, aspect) * np.median(singular_values)
     return max(1, int(np.sum(singular_values > threshold)))
 
 

@@ -41,6 +41,8 @@ OWN = 2.0  # an eigenvalue this many of its own errors from the centre is not th
 RESOLVED = 3.0  # eigenvalues this many errors apart are not one Jordan block
 SEEN = 0.5  # and the share of the Lidskii bound that its eigenvalues may be seen to have moved
 LONGEST = 8  # longer Jordan blocks are left undecided
+SMALLEST = 1e-300  # no error is divided by less
+REAL = 1e-14  # an imaginary part below this is not written
 VISIBLE = 1e-7  # a coupling below this is never called a Jordan block
 
 
@@ -187,7 +189,7 @@ def resolved(block: Block, delta: float) -> bool:
     condition that makes d / k of that same error.
     """
     w, error = single_errors(block, delta)
-    gap = np.abs(w[:, None] - w) / np.maximum(error[:, None] + error, 1e-300)
+    gap = np.abs(w[:, None] - w) / np.maximum(error[:, None] + error, SMALLEST)
     np.fill_diagonal(gap, np.inf)
     return bool(np.any(gap.min(axis=1) > RESOLVED))
 
@@ -257,4 +259,4 @@ def _blocks(sizes: tuple[int, ...]) -> str:
 
 
 def _number(mu: complex) -> str:
-    return f"{mu.real:.9g}" if abs(mu.imag) < 1e-14 else f"{mu.real:.6g}{mu.imag:+.6g}i"
+    return f"{mu.real:.9g}" if abs(mu.imag) < REAL else f"{mu.real:.6g}{mu.imag:+.6g}i"

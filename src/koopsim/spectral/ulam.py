@@ -26,6 +26,7 @@ from .trajectories import layout
 
 Array = NDArray[Any]
 Weights = Literal["cells", "counts"]
+NARROWEST = 1e-12  # of a box: no cell is less, so that none is lost
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def cells(z: Array, box: Array, edges: Array) -> Array:
     left[1:][same] = middle[same]
     right[:-1][same] = middle[same]
     out = np.empty(len(z))
-    out[order] = np.maximum(right - left, 1e-12 * (edges[box + 1] - edges[box]))
+    out[order] = np.maximum(right - left, NARROWEST * (edges[box + 1] - edges[box]))
     return out
 
 

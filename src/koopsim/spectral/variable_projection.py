@@ -18,6 +18,10 @@ from scipy.optimize import least_squares
 
 Array = NDArray[Any]  # float64
 STEPS = 30  # of Newton's method
+VANISHED = -700.0  # exponent of what is next to nothing
+DEPENDENT = 1e-12  # of the largest singular value: columns closer than this have no amplitudes of their own
+CLOSE = 1e-12  # relative, of the parameters: where it ends,
+LEVEL = 1e-10  # or of the sum of squares
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Terms:
         l = np.arange(m)
         out, where = [np.ones(m)], []
         for g, a, pair, flip in zip(self.growth, self.angle, self.paired, self.flipped, strict=True):
-            size = np.exp(np.clip(g * (l - (m - 1 if g > 0 else 0)), -700, 0))  # at most one, growing or not
+            size = np.exp(np.maximum(g * (l - (m - 1 if g > 0 else 0)), VANISHED))  # at most one, growing or not
             where.append((len(out), 2 if pair else 1))
             if pair:
                 out += [size * np.cos(a * l), size * np.sin(a * l)]
@@ -60,7 +64,7 @@ def residual(runs: list[Array], terms: Terms) -> tuple[Array, Array, list[Array]
     for z in runs:
         Phi, where = terms.columns(len(z))
         Q, R = np.linalg.qr(Phi)
-        B = np.linalg.lstsq(R, Q.T @ z, rcond=1e-12)[0]
+        B = np.linalg.lstsq(R, Q.T @ z, rcond=DEPENDENT)[0]
         left.append((z - Phi @ B).ravel())
         amplitudes.append(B)
         l = np.arange(len(z))[:, None]
@@ -96,6 +100,6 @@ def refined(runs: list[Array], start: Terms, steps: int = STEPS) -> tuple[Terms,
 
     slope: Any = lambda v: both(v)[1]  # noqa: E731
     found = least_squares(
-        lambda v: both(v)[0], start.vector, jac=slope, x_scale="jac", max_nfev=steps, xtol=1e-12, ftol=1e-10
+        lambda v: both(v)[0], start.vector, jac=slope, x_scale="jac", max_nfev=steps, xtol=CLOSE, ftol=LEVEL
     )
     return start.moved(found.x), float(2 * found.cost)

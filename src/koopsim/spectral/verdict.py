@@ -34,6 +34,7 @@ MEANING: dict[Case, str] = {
 
 
 MOST_REASONS = 12  # that a summary shows
+EXPONENT = 709.0  # of the largest number there is
 
 
 class Rotation(NamedTuple):
@@ -126,7 +127,7 @@ class Verdict:
         """
         M, s = self.scaled_at(l, phi0)
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.where(M == 0, M, M * np.exp(min(s, 709.0)) * np.exp(max(s - 709.0, 0.0)))
+            return np.where(M == 0, M, M * np.exp(min(s, EXPONENT)) * np.exp(max(s - EXPONENT, 0.0)))
 
     def scaled_at(self, l: int, phi0: ArrayLike | None = None) -> tuple[NDArray, float]:
         """(M, s) with A^l (phi0) = M exp(s): the same as `at`, without overflow."""

@@ -97,7 +97,6 @@ def smallest(conditions: list[Condition]) -> Complex:
     gram = (W @ W.conj().T)[np.ix_(row, row)] * (V.conj().T @ V)[np.ix_(column, column)].T
     d = np.concatenate([c.D.ravel() for c in conditions])
     turns: Any = block_diag(*(c.turn.reshape(-1, 1) for c in conditions))
-    turns = turns[:, np.any(turns != 0, axis=0)]
     try:
         solved = cho_solve(cho_factor(gram), np.column_stack([d, turns]))
     except np.linalg.LinAlgError:
