@@ -124,3 +124,105 @@ def test_the_size_is_that_of_the_first_picture_that_can_be_read(tmp_path):
     with pytest.raises(KoopsimError, match=r"its first picture cannot be read \(cannot identify image"):
         stream_images(str(tmp_path))
     assert stream_images(str(tmp_path), skip=True).train.shape == (1, 2, 3)
+
+
+def sized(width, value=1):
+    data = io.BytesIO()
+    Image.new("L", (width, 2), value).save(data, "png")
+    return data.getvalue()
+
+
+def test_the_very_first_picture_decides_the_size(tmp_path):
+    """Not the second of its group, nor that of another group; and a group may have one picture alone."""
+    write(tmp_path / "a.parquet", table([sized(4 + i) for i in range(10)], [0, 1] * 5))
+    assert stream_images(str(tmp_path)).train.shape == (1, 2, 4)
+    assert stream_images(str(tmp_path), skip=True).train.shape == (1, 2, 4)
+    alone = tmp_path / "alone.parquet"
+    write(alone, table([sized(3 + i) for i in range(10)], [0, 1] * 5), rows=1)
+    assert stream_images(str(alone)).train.shape == (1, 2, 3)
+    assert stream_images(str(alone), skip=True).train.shape == (1, 2, 3)
+
+
+def test_where_only_the_last_group_can_be_read_it_decides(tmp_path):
+    write(tmp_path / "train.parquet", table([b"no picture", b"nor this", sized(7)], [0, 1, 0]), rows=1)
+    write(tmp_path / "test.parquet", table([sized(7)], [0]))
+    found = stream_images(str(tmp_path), skip=True)
+    assert (found.train.shape, len(found.train), len(found.test)) == ((1, 2, 7), 3, 1)
+    (tmp_path / "train.parquet").unlink()
+    write(tmp_path / "other.parquet", table([b"no", b"nor", b"none"], [0, 1, 0]), rows=1)
+    with pytest.raises(KoopsimError, match="its first picture cannot be read"):
+        stream_images(str(tmp_path), skip=True)
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_empty_groups_do_not_count(tmp_path, suffix):
+    own = table(list(range(10)))
+    file = tmp_path / f"a.{suffix}"
+    if suffix == "parquet":
+        with pyarrow.parquet.ParquetWriter(file, own.schema) as writer:
+            for at in range(5):
+                writer.write_table(own.slice(2 * at, 2))
+                writer.write_table(own.slice(0, 0))
+    else:
+        with pyarrow.ipc.new_file(str(file), own.schema) as writer:
+            for at in range(5):
+                writer.write_table(own.slice(2 * at, 2))
+                writer.write_batch(pyarrow.RecordBatch.from_pylist([], schema=own.schema))
+    found = stream_images(str(file))
+    assert (len(found.train), len(found.test)) == (8, 2)
+
+
+def test_black_and_white_is_one_channel_and_colour_three(tmp_path):
+    def bits(mode):
+        data = io.BytesIO()
+        Image.new(mode, (3, 2)).save(data, "png")
+        return data.getvalue()
+
+    for mode, channels in (("1", 1), ("L", 1), ("RGB", 3), ("P", 3), ("RGBA", 3)):
+        write(tmp_path / f"{mode}.parquet", table([bits(mode)] * 10, [0, 1] * 5))
+        assert stream_images(str(tmp_path / f"{mode}.parquet")).train.shape == (channels, 2, 3)
+
+
+def test_a_group_that_is_broken_is_tried_once(tmp_path, monkeypatch):
+    from koopsim.datasets import arrow_blocks
+
+    write(tmp_path / "a.parquet", table(list(range(10))))
+    source = stream_images(str(tmp_path)).train
+    tried = []
+
+    def torn(group, name):
+        tried.append(group.number)
+        raise KoopsimError(f"group {group.number} is torn")
+
+    monkeypatch.setattr(arrow_blocks, "_column", torn)
+    for _ in range(2):
+        with pytest.raises(KoopsimError, match="group 1 is torn"):
+            source.read(np.array([2]))
+    with pytest.raises(KoopsimError, match="group 0 is torn"):
+        source.read(np.array([1]))
+    assert tried == [1, 0]
+
+
+def test_columns_by_any_of_their_names(tmp_path):
+    own = table(list(range(10))).rename_columns(["pixels", "fine_label"])
+    write(tmp_path / "a.parquet", own.append_column("y", [list("ab") * 5]))
+    assert stream_images(str(tmp_path)).classes == ("0", "1")  # the first name of the list that is there
+
+
+def test_a_label_that_is_text(tmp_path):
+    write(tmp_path / "a.parquet", table(list(range(10)), ["dog", "cat"] * 5))
+    found = stream_images(str(tmp_path))
+    assert (found.classes, found.train.labels.tolist()[:3]) == (("cat", "dog"), [1, 0, 1])
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_a_file_that_lacks_the_label_is_named_or_left_out(tmp_path, ending):
+    write(tmp_path / f"test.{ending}", table([1, 2]))
+    write(tmp_path / f"train.{ending}", table([1, 2]).drop(["label"]))
+    with pytest.raises(KoopsimError, match=rf"train\.{ending}, row group 0: .*label"):
+        stream_images(str(tmp_path))
+    with pytest.raises(KoopsimError, match="has too little that can be read: "):
+        stream_images(str(tmp_path), skip=True)
+    write(tmp_path / f"also.{ending}", table([1, 2, 3]))
+    found = stream_images(str(tmp_path), skip=True)
+    assert (len(found.train), len(found.lost)) == (3, 1)

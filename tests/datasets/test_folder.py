@@ -22,6 +22,7 @@ def save(path, size=(3, 2), mode="L", value=7):
         ([(3, 2), (3, 2), (2, 2)], (1, 2, 3), 1),
         ([(3, 2), (2, 2)], (1, 2, 2), 1),  # as common: the smaller
         ([(2, 3), (3, 2)], (1, 3, 2), 1),  # as small: the narrower
+        ([(5, 1), (3, 2), (2, 4)], (1, 1, 5), 2),  # the fewest pixels, though the widest
         ([(3, 2)], (1, 2, 3), 0),
     ],
 )

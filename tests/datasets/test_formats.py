@@ -23,7 +23,7 @@ def picture_idx(*sizes, count=None):
     [
         (HEAD, "is not an idx file"), (b"", "is not an idx file"), (HEAD + b"\x02" + bytes(20), "is not an idx file"),
         (b"\0\0\x09\x01\0\0\0\0", "is not an idx file"), (HEAD + b"\x01\0\0\0", "ends inside its header"),
-        (HEAD + b"\x03" + bytes(11), "ends inside its header"),
+        (HEAD + b"\x03" + bytes(11), "ends inside its header"), (HEAD + b"\x01", "ends inside its header"),
         (picture_idx(2, 3, 4, count=23), "is truncated: 39 bytes where its header promises 40"),
         (picture_idx(2, 3, 4, count=25), "is too long: 41 bytes where its header promises 40"),
         (HEAD + b"\x01\0\0\0\x02\x05\x0a", "has a label 10, and labels go from 0 to 9"),

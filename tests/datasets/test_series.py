@@ -204,3 +204,85 @@ def test_a_control_may_have_one_row_less_and_nothing_else_may(tmp_path):
         KoopsimError, match=r"no variable with one or two dimensions, time first; it has: x \(2, 2, 2\)"
     ):
         read_series(tmp_path / "c.npz")
+
+
+def test_columns_that_are_no_numbers_are_named_with_their_line(tmp_path):
+    file = tmp_path / "a.csv"
+    for text, why in (
+        ("x,y\n1,2\n\n3, b \n", r"line 4: 'b' is not a number"), ("time,x\n1,2\nsoon,3\n", "line 3: 'soon' is not"),
+        ("x,y\nb,2\n3,4\n", "line 2: 'b' is not a number"), ("x,y\n,2\nNA,c\n", "line 3: 'c' is not a number"),
+    ):  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(KoopsimError, match=why):
+            read_series(file)
+
+
+def test_controls_are_taken_out_by_their_own_name_or_their_arrays(tmp_path):
+    (tmp_path / "a.csv").write_text("x,u1,u2,u\n1,2,3,4\n5,6,7,8\n")
+    found = read_series(tmp_path / "a.csv")
+    states, control = found.take_out(("u",))
+    assert (states.names, states.tables[0].tolist()) == (("x",), [[1], [5]])
+    assert control[0].tolist() == [[2, 3, 4], [6, 7, 8]]
+    states, control = found.take_out(("u2", "x"))
+    assert (states.names, control[0].tolist()) == (("u1", "u"), [[3, 1], [7, 5]])
+
+
+def test_the_shapes_of_six_arrays_are_listed(tmp_path):
+    np.savez(tmp_path / "a.npz", **{f"a{i}": np.ones(i + 2) for i in range(8)})
+    with pytest.raises(KoopsimError, match=r"different lengths: a0 \(2,\), .*, a5 \(7,\); keep those along time"):
+        read_series(tmp_path / "a.npz")
+
+
+def test_a_trajectory_column_says_which_row_is_whose(tmp_path):
+    (tmp_path / "a.csv").write_text("Trajectory,x\n2,5\n1,6\n2,7\n1,8\n")
+    found = read_series(tmp_path / "a.csv")
+    assert ([t.ravel().tolist() for t in found.tables], found.times, found.names) == ([[5, 7], [6, 8]], None, ("x",))
+
+
+def test_a_text_that_is_too_long(tmp_path, monkeypatch):
+    from koopsim.datasets import series
+
+    (tmp_path / "a.csv").write_text("x\n1\n2\n")
+    monkeypatch.setattr(series, "MOST_TEXT", 6)
+    assert read_series(tmp_path / "a.csv").tables[0].tolist() == [[1], [2]]
+    monkeypatch.setattr(series, "MOST_TEXT", 5)
+    with pytest.raises(KoopsimError, match="has 6 bytes; a trajectory as text has 5 at most"):
+        read_series(tmp_path / "a.csv")
+
+
+def test_what_a_netcdf_has_along_time(tmp_path):
+    """Coordinates of space, words and what is not along time are left out; time comes first wherever it stands."""
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    u = np.arange(6.0).reshape(2, 3)
+    xarray.Dataset(
+        {"u": (("x", "time"), u), "still": ("x", [1.0, 2.0]), "name": ("time", ["a", "b", "c"])},
+        {"time": [0.0, 1.0, 2.0], "x": [5.0, 6.0]},
+    ).to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+    found = read_series(tmp_path / "a.nc")
+    assert (found.names, found.tables[0].tolist(), found.times[0].tolist()) == (("u0", "u1"), u.T.tolist(), [0, 1, 2])
+    xarray.Dataset({"u": (("n", "m"), u)}).to_netcdf(tmp_path / "b.nc", engine="scipy")
+    assert read_series(tmp_path / "b.nc").tables[0].tolist() == u.tolist()  # no time is named: the first dimension
+    days = np.array(["2024-01-01", "2024-01-03"], "datetime64[ns]")
+    xarray.Dataset({"u": ("time", [1.0, 2.0])}, {"time": days}).to_netcdf(tmp_path / "c.nc", engine="h5netcdf")
+    assert read_series(tmp_path / "c.nc").times[0].tolist() == [0, 2 * 86400]
+
+
+def test_an_hdf5_that_cannot_be_read_leaves_nothing_to_complain_later(tmp_path, monkeypatch):
+    import gc
+    import sys
+
+    pytest.importorskip("xarray")
+    pytest.importorskip("h5netcdf")
+    (tmp_path / "a.h5").write_bytes(b"\x89HDF\r\n\x1a\njunk")
+    said = []
+    gc.disable()
+    try:
+        for _ in range(3):
+            with pytest.raises(KoopsimError, match="cannot be read by xarray"):
+                read_series(tmp_path / "a.h5")
+        monkeypatch.setattr(sys, "unraisablehook", said.append)
+        gc.collect()
+    finally:
+        gc.enable()
+    assert said == []

@@ -67,9 +67,9 @@ def _column(group: RowGroup, name: str) -> Any:
     pyarrow, reader = _arrow(), _reader(group.path)
     try:
         if group.path.suffix.lower() == ".parquet":
-            return reader.read_row_group(group.number, columns=[name]).column(0).combine_chunks()
+            return reader.read_row_group(group.number, columns=[name]).column(name).combine_chunks()
         return reader.get_batch(group.number).column(name)
-    except (OSError, pyarrow.ArrowException) as error:
+    except (OSError, KeyError, pyarrow.ArrowException) as error:  # KeyError: another file has that column
         raise KoopsimError(f"{group.path}, row group {group.number}: {str(error).splitlines()[0]}.") from error
 
 

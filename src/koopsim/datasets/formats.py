@@ -107,7 +107,7 @@ def read_archive(path: Path, wanted: frozenset[str]) -> dict[str, bytes]:
     try:
         with tarfile.open(path, "r:gz") as archive:
             for member in archive:
-                name = member.name.rsplit("/", 1)[-1]
+                name = Path(member.name).name
                 if name in wanted and member.isfile():
                     if member.size > MOST_BYTES:
                         raise broken(path, f"holds {member.size:,} bytes as {name}, more than any official file does")
