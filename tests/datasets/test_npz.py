@@ -49,6 +49,7 @@ def test_a_fifth_is_for_the_test():
     x, y = np.arange(20, dtype=np.uint8).reshape(20, 1, 1, 1), np.repeat([0, 1], 10)
     found = split_in_two("own", x, y, ("a", "b"))
     assert (len(found.train[0]), np.bincount(found.test[1]).tolist()) == (16, [2, 2])
+    assert found.test[0].ravel().tolist() == [2, 8, 13, 15]  # always the same
     for (own_x, own_y), count in ((found.train, 16), (found.test, 4)):
         assert (own_x.ravel() // 10).tolist() == own_y.tolist()
         assert len(set(own_x.ravel().tolist())) == count

@@ -79,3 +79,37 @@ def test_models_without_features_say_so():
         with_median_bandwidth(run, build_task(run.task, CPU), 1.0, CPU)
     with pytest.raises(KoopsimError, match="Linear has no lift"):
         median_bandwidth(nn.Linear(2, 2), torch.zeros(3, 2))
+
+
+def test_one_point_has_no_distance():
+    with pytest.raises(KoopsimError, match="the same point"):
+        median_bandwidth(identity(), torch.ones(1, 3))
+
+
+def test_points_that_are_nearly_one_do_not_count():
+    x = torch.tensor([[0.0, 0, 0], [1e-6, 0, 0], [1, 0, 0], [2e3, 0, 0]], dtype=torch.float64)
+    assert median_bandwidth(identity().double(), x) == pytest.approx(1999.0)  # 1e-6 of 2000 is less than 1e-9 of it
+    x[1, 0] = 4e-6
+    assert median_bandwidth(identity().double(), x) == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "seen"), [((3000, 2), 1000), ((3000, 4, 2), 64), ((50, 2), 50), ((7, 4, 2), 7)])
+def test_inputs_are_looked_at_from_the_first_to_the_last(shape, seen, monkeypatch):
+    from types import SimpleNamespace
+
+    from koopsim.searching import bandwidth
+
+    asked = []
+
+    def measured(model, x):
+        asked.append(x)
+        return 3.0
+
+    monkeypatch.setattr(bandwidth, "median_bandwidth", measured)
+    x = torch.arange(shape[0], dtype=torch.float32).reshape(-1, *[1] * (len(shape) - 1)).expand(shape)
+    task = SimpleNamespace(split=lambda part: (x, None), inputs=lambda rows: rows)
+    run = tiny_run("copy/sim-two")
+    assert with_median_bandwidth(run, task, 0.5, CPU).model.fourier.bandwidth == 1.5
+    rows = asked[0].reshape(seen, -1)[:, 0]
+    assert (len(rows), float(rows[0]), float(rows[-1])) == (seen, 0.0, shape[0] - 1.0)
+    assert (rows.diff() > 0).all()

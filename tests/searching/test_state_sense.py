@@ -4,13 +4,15 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
 from small_search import tiny_search
 
 from koopsim.errors import KoopsimError
+from koopsim.files.tensors import tensors_bytes
 from koopsim.searching.directory import SearchDirectory
 from koopsim.searching.reports import _problem, read_reports
 from koopsim.searching.space import with_values
-from koopsim.searching.state import _require_sense, read_state, write_state
+from koopsim.searching.state import _require_sense, _require_trials, read_state, write_state
 from koopsim.searching.trial import draw_trials
 from koopsim.spaces import BANDWIDTH, Median
 
@@ -109,3 +111,65 @@ def test_reports_of_a_cluster_are_read_line_by_line(tmp_path):
 def test_what_is_wrong_with_a_report_is_said(report, said):
     found = _problem(report, "loss", 2)
     assert found is None if said is None else said in found
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("turn", 0), ("position", 0), ("seconds", 0), ("seconds", 0.0), ("asha", []), ("asha", [{}]),
+        ("asha", [{"1": 5}]), ("groups", []), ("groups", [GROUP | {"ages": []}]),
+        ("groups", [GROUP | {"slots": [], "ages": [], "waiting": [0]}]), ("groups", [GROUP | {"ages": [0, 0]}]),
+    ],
+)  # fmt: skip
+def test_the_least_that_makes_sense(field, value):
+    _require_sense(GOOD | {field: value}, range(2))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seconds", -0.1), ("seconds", True), ("seconds", "1"), ("asha", [{"-1": 0.1}]), ("asha", [{"x": 0.1}]),
+        ("asha", [{"0": "1"}]), ("groups", [GROUP | {"waiting": [-1]}]), ("groups", [GROUP | {"waiting": [0.0]}]),
+        ("groups", [GROUP | {"slots": [2, 0]}]), ("groups", [GROUP | {"slots": [0.0, None]}]),
+        ("groups", [GROUP | {"ages": [-1, 0]}]), ("groups", [GROUP | {"ages": [1, 2, 3]}]), ("turn", True),
+    ],
+)  # fmt: skip
+def test_what_is_just_outside_is_named(field, value):
+    with pytest.raises(ValueError, match="no good"):
+        _require_sense(GOOD | {field: value}, range(2))
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"index": 1}, "index"), ({"values": []}, "index"), ({"status": "gone"}, "status"),
+        ({"reason": None}, "status"),
+        ({"curve": [{"t": 0, "seconds": 1.0, "loss": 1.0}]}, "curve"),
+        ({"curve": [{"t": 1, "seconds": -1.0, "loss": 1.0}]}, "curve"),
+        ({"curve": [{"t": 1, "seconds": 1.0}]}, "loss"),
+        ({"curve": [{"t": 1, "seconds": 1.0, "loss": float("inf")}]}, "loss"),
+    ],
+)  # fmt: skip
+def test_trials_are_believed_field_by_field(changed, field):
+    search = tiny_search(trials=2)
+    trials = draw_trials(search.base, search.space, search.seed)
+    trials[0].curve = [{"t": 1, "seconds": 0.0, "loss": -3}]
+    _require_trials(trials, "loss")
+    trials[0] = replace(trials[0], **changed)
+    with pytest.raises(ValueError, match=f"no good '{field}'"):
+        _require_trials(trials, "loss")
+
+
+def test_nothing_saved_is_none_and_half_a_header_is_refused(tmp_path):
+    search = tiny_search(trials=2)
+    directory = SearchDirectory.create(tmp_path / "s", search)
+    drawn = draw_trials(search.base, search.space, search.seed)
+    assert read_state(directory, drawn, "loss") is None
+    write_state(directory, GOOD, drawn, {"0/w": torch.ones(2), "1/v": torch.full((1,), float("nan"))})
+    position, trials, parts = read_state(directory, drawn, "loss")
+    assert position == GOOD
+    assert trials == drawn
+    assert (parts[0]["w"].tolist(), list(parts[1])) == ([1.0, 1.0], ["v"])  # a trial that diverged holds NaN
+    directory.state_file.write_bytes(tensors_bytes({}, {"search": {"trials": 3}}))
+    with pytest.raises(KoopsimError, match="is not a whole search state"):
+        read_state(directory, drawn, "loss")

@@ -41,7 +41,7 @@ def median_bandwidth(model: nn.Module, x: Tensor, seed: int = 0) -> float:
     points = points.flatten(0, -2).double()
     keep = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))[:POINTS]
     distances = torch.pdist(points[keep.to(points.device)].cpu())
-    apart = distances[distances > SAME * (distances.max() if len(distances) else 1)]
+    apart = distances[distances > SAME * distances.max()] if len(distances) else distances
     if not len(apart):
         raise KoopsimError("All lifted inputs are the same point: there is no distance to take a bandwidth from.")
     return float(apart.median())
