@@ -28,6 +28,8 @@ from koopsim.tasks.streaming import Streaming
 
 AHEAD = 8  # batches that wait for their step
 FOREVER = 2**62
+OF_A_WORKER = 4  # batches that each process which reads has on its way
+LOOK_UP, LAST = 0.1, 5.0  # seconds: of a thread that waits for room, and for its end
 Batch = tuple[Tensor, ...]
 Read = tuple[Batch, list[tuple[int, str]]]  # a batch, and the rows of it that cannot be read
 
@@ -89,8 +91,8 @@ class Ahead(Feed):
         pinned = self.device.type == "cuda"
         loader: Any = DataLoader(
             self.jobs(self.world), batch_size=None, sampler=range(number, FOREVER), num_workers=self.data.workers,
-            generator=torch.Generator().manual_seed(0), pin_memory=pinned,
-            prefetch_factor=4 if self.data.workers else None,
+            generator=torch.Generator(), pin_memory=pinned,
+            prefetch_factor=OF_A_WORKER if self.data.workers else None,
         )  # fmt: skip
         self.coming = _Thread(iter(loader))
 
@@ -124,7 +126,7 @@ class _Thread:
     def _put(self, item: Read | BaseException) -> bool:
         while not self.stopped.is_set():
             try:
-                self.waiting.put(item, timeout=0.1)
+                self.waiting.put(item, timeout=LOOK_UP)
                 return True
             except queue.Full:
                 continue
@@ -143,7 +145,7 @@ class _Thread:
     def stop(self) -> None:
         self.stopped.set()
         if threading.current_thread() is not self.thread:
-            self.thread.join(5)
+            self.thread.join(LAST)
         self.source = iter(())
 
 
@@ -153,7 +155,7 @@ class _Jobs(Dataset):
     def __init__(self, data: Streaming, recipe: Recipe, seed: int, size: int, world: World):
         self.data, self.recipe, self.seed, self.size, self.world = data, recipe, seed, size, world
         self.steps = -(-len(data) // size)
-        self.known: tuple[int, Any] = (-1, None)  # the order of one epoch
+        self.known: tuple[int | None, Any] = (None, None)  # the order of one epoch
 
     def __len__(self) -> int:
         return FOREVER

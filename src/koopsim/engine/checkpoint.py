@@ -124,7 +124,7 @@ def refuse_other_layout(said: Any, members: Members, path: Path) -> None:
     """A row of another model may have as many numbers: the names and shapes say whose they are."""
     if said is not None and said != members.layout():
         own, theirs = members.layout(), said if isinstance(said, dict) else {}
-        wrong = [n for n in (*own, *theirs) if own.get(n) != theirs.get(n)] or ["the order"]
+        wrong = [n for n in own | theirs if own.get(n) != theirs.get(n)] or ["the order"]
         raise KoopsimError(
             f"{path} is a checkpoint of another model: {len(wrong)} of {len(own)} parameters do not match, the first "
             f"is {wrong[0]!r}. Load it with the configuration it was trained with."

@@ -22,6 +22,7 @@ from koopsim.errors import KoopsimError
 CHUNK_SECONDS = 0.25  # how often the host looks up
 DEVICES = ("cpu", "cuda", "xpu")  # those that hold numbers, float64 among them: losses are judged in it
 SAVE_SECONDS = 30.0  # between checkpoints inside an epoch
+SHORTEST = 1e-6  # seconds of a chunk, for a clock that has not moved
 SAVE_SHARE = 0.05  # of the time, that checkpoints at the end of epochs may take
 
 
@@ -120,7 +121,7 @@ def _timed(steps: Steps, first: int, last: int, device: torch.device) -> float:
     steps.advance(first, last)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return max(time.perf_counter() - began, 1e-6)
+    return max(time.perf_counter() - began, SHORTEST)
 
 
 @contextlib.contextmanager

@@ -116,8 +116,9 @@ class Shuffled(Resident):
     """The same of any number of tensors, of one member: inputs and target as they are."""
 
     def __init__(self, rows: Rows, recipe: Recipe):
-        super().__init__(Samples(rows.tensors[0], rows.tensors[-1]), recipe, 1)
-        self.tensors, self.shared = rows.tensors, (False,) * len(rows.tensors)
+        first, *_ = rows.tensors
+        super().__init__(Samples(first, first), recipe, 1)
+        self.tensors, self.shared, self.laid = rows.tensors, (False,) * len(rows.tensors), None
 
     def batch(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
         rows = self.places(positions, size)

@@ -4,6 +4,8 @@ import torch
 
 from koopsim.files.memory import free_memory
 
+SHARE = 0.8  # of the memory, that members may take
+
 
 def fitting_groups(count: int, bytes_each: int, device: torch.device, at_once: int | None = None) -> list[range]:
     """0..count-1 cut into runs of equal length, as long as memory allows, or at most `at_once`."""
@@ -18,7 +20,7 @@ def cut(count: int, number: int) -> list[range]:
 
 def fitting(bytes_each: int, device: torch.device) -> int:
     """How many of this size fit into the device's memory, at least one."""
-    return max(1, int(0.8 * device_memory(device)) // max(bytes_each, 1))
+    return max(1, int(SHARE * device_memory(device)) // max(bytes_each, 1))
 
 
 def device_memory(device: torch.device) -> int:

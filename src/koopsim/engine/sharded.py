@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from koopsim.engine.blocks import called_blocks
 from koopsim.engine.gradients import Batch, Gradients, Loss
 from koopsim.engine.members import Members, Rule
+from koopsim.engine.update import BESIDE_NORM
 from koopsim.engine.world import World
 from koopsim.errors import KoopsimError
 from koopsim.implicit.base import SolverModel
@@ -161,7 +162,7 @@ class Sharded(Gradients):
         if self.clip_norm is not None:
             square = g.square().sum()
             self.world.add_up(square)
-            g.mul_((self.members.rule.scale * self.clip_norm / (square.sqrt() + 1e-6)).clamp_(max=1.0))
+            g.mul_((self.members.rule.scale * self.clip_norm / (square.sqrt() + BESIDE_NORM)).clamp_(max=1.0))
 
 
 def _nowhere(p: Tensor) -> nn.Parameter:

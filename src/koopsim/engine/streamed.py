@@ -71,7 +71,7 @@ class Streamed(Feed):
         batches = _Batches(self.stream.dataset, lists, self.seed)
         loader: Any = DataLoader(
             batches, batch_size=None, sampler=range(position, len(lists)), num_workers=self.stream.workers,
-            generator=torch.Generator().manual_seed(0), pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(), pin_memory=self.device.type == "cuda",
         )  # fmt: skip
         return iter(loader)
 

@@ -19,6 +19,8 @@ from torch import Tensor
 from koopsim.engine.members import Members
 from koopsim.schedule import BETA2
 
+BESIDE_NORM = 1e-6  # a gradient of zero has one too; torch's clip_grad_norm_ adds the same
+
 
 def uses_kernels(members: Members) -> bool:
     """Whether the Triton kernels can take the place of the tensor operations."""
@@ -44,8 +46,7 @@ def readable_update(members: Members, g: Tensor, losses: Tensor) -> None:
     goes = m.going()
     moves = goes.unsqueeze(1)
     _clip(m, g)
-    if m.size > 1:
-        g.masked_fill_(~moves, 0)  # replaced, not multiplied away: it may be infinite
+    g.masked_fill_(~moves, 0)  # replaced, not multiplied away: it may be infinite
     scalars = m.schedules[m.slots, m.steps.clamp(max=m.horizon - 1)]
     step_size, root_correction, one_minus_beta1, decay = (scalars * moves).unsqueeze(-1).unbind(1)
     weight = moves.to(g.dtype)
@@ -79,7 +80,7 @@ def lone_update(members: Members, g: Tensor, losses: Tensor) -> None:
 def _clip(m: Members, g: Tensor) -> None:
     if m.rule.clip_norm is not None:
         norm = torch.linalg.vector_norm(g, dim=1, keepdim=True)
-        g.mul_((m.rule.scale * m.rule.clip_norm / (norm + 1e-6)).clamp_(max=1.0))
+        g.mul_((m.rule.scale * m.rule.clip_norm / (norm + BESIDE_NORM)).clamp_(max=1.0))
 
 
 def _move(m: Members, g: Tensor, row: Sequence[Any], of_square: Any, of_average: Any) -> None:

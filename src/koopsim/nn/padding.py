@@ -14,7 +14,6 @@ patches instead, its 3 x 3 x 3 neighbours beside each pixel, and the convolution
 """
 
 import functools
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -81,14 +80,12 @@ def padded_kernels(kernels: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor
 
 def _run(kernels: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     vector, offsets = common_vector(kernels)
-    return _taken(vector, _maps(_shapes(kernels), offsets, vector.device)[0], dtype)
+    return _taken(vector, _forth(_shapes(kernels), offsets, vector.device), dtype)
 
 
 def _run_backward(row: Tensor, kernels: Sequence[Tensor]) -> Tensor:
     """The kernels' gradients one after the other."""
-    shapes = _shapes(kernels)
-    offsets = tuple(itertools.accumulate((math.prod(s) for s in shapes[:-1]), initial=0))
-    return _taken(row.contiguous(), _maps(shapes, offsets, row.device)[1], kernels[0].dtype)
+    return _taken(row.contiguous(), _back(_shapes(kernels), row.device), kernels[0].dtype)
 
 
 def _gradients(ctx: Any, row: Tensor) -> tuple[list[Tensor], None]:
@@ -135,16 +132,24 @@ def _padded_shapes(shapes: Shapes) -> Shapes:
 
 
 @functools.cache  # kept for good: a captured CUDA graph that reads a table must never find it gone
-def _maps(shapes: Shapes, offsets: Sequence[int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where in their vector each padded entry comes from, and where each kernel's entry went."""
-    forth, back, start = [], [], 0
+def _forth(shapes: Shapes, offsets: Sequence[int], device: torch.device) -> Tensor:
+    """Where in their vector each padded entry comes from; -1: from nowhere."""
+    found = []
     for layer, ((o, i, h, w), wide, offset) in enumerate(zip(shapes, _padded_shapes(shapes), offsets, strict=True)):
         own = torch.arange(offset, offset + o * i * h * w).view(o, i, h, w).permute(0, 2, 3, 1)
         own = own if layer else own.reshape(o, 1, 1, -1)
         own = F.pad(own, (0, wide[1] - own.shape[3], 0, 0, 0, 0, 0, wide[0] - o), value=-1)
-        forth.append(own.reshape(-1))
-        place = torch.arange(start, start + own.numel()).view(own.shape)
+        found.append(own.reshape(-1))
+    return torch.cat(found).to(device)
+
+
+@functools.cache
+def _back(shapes: Shapes, device: torch.device) -> Tensor:
+    """Where each kernel's entry went."""
+    found, start = [], 0
+    for layer, ((o, i, h, w), wide) in enumerate(zip(shapes, _padded_shapes(shapes), strict=True)):
+        place = torch.arange(start, start + math.prod(wide)).view(wide[0], *wide[2:], wide[1])
         place = place[:o, :, :, :i] if layer else place[:o, 0, 0, : i * h * w].reshape(o, h, w, i)
-        back.append(place.permute(0, 3, 1, 2).reshape(-1))
-        start += own.numel()
-    return torch.cat(forth).to(device), torch.cat(back).to(device)
+        found.append(place.permute(0, 3, 1, 2).reshape(-1))
+        start += math.prod(wide)
+    return torch.cat(found).to(device)
