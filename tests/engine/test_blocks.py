@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from koopsim.engine.blocks import Recomputed, called_blocks, recomputed
+from koopsim.engine import blocks
+from koopsim.engine.blocks import Recomputed, RecomputedStretches, called_blocks, recomputed
 from koopsim.errors import KoopsimError
 from koopsim.nn import SIM
 from koopsim.nn.lift import MLP, TCN, VGG
@@ -94,3 +95,70 @@ def test_blocks_are_what_is_called_one_by_one():
 def test_a_model_without_blocks_is_refused(lift):
     with pytest.raises(KoopsimError, match="SIM has no blocks that could be computed again"):
         recomputed(SIM(lift, 8, 2))
+
+
+class Pair(nn.Module):
+    """Two containers side by side, each a lift of its own."""
+
+    def __init__(self, *parts):
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x):
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+def test_who_is_computed_again():
+    for lift in (nn.Sequential(nn.Linear(3, 8)), Pair(nn.Linear(3, 8), nn.Linear(8, 8))):
+        with pytest.raises(KoopsimError, match="has no blocks that could be computed again"):
+            recomputed(lift)  # a single layer, and layers that somebody calls by himself
+    two = recomputed(nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 8)))
+    assert isinstance(two, RecomputedStretches)
+    mixed = recomputed(nn.Sequential(nn.Linear(3, 8), Residual(8)))
+    assert not isinstance(mixed, Recomputed)
+    assert isinstance(mixed[1], Recomputed)
+    assert isinstance(mixed[1].inner, RecomputedStretches)
+    nested = recomputed(Pair(nn.Sequential(nn.Linear(3, 8), nn.Tanh())))
+    assert isinstance(nested.parts[0], RecomputedStretches)
+    assert [type(b) for b in called_blocks(nn.Sequential(nn.Tanh(), nn.Linear(1, 1)))] == [nn.Linear]
+
+
+@pytest.mark.parametrize(("layers", "stretches"), [(2, [2]), (5, [3, 2]), (6, [3, 3]), (16, [4] * 4), (10, [4, 4, 2])])
+def test_stretches_are_about_the_root_of_the_layers(layers, stretches, monkeypatch):
+    lengths = []
+    monkeypatch.setattr(blocks, "_in_turn", lambda some: lengths.append(len(some)) or (lambda x: x))
+    model = recomputed(nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers))))
+    model(torch.ones(1, 2))
+    assert lengths == stretches
+
+
+@pytest.mark.parametrize("dropout", [True, False])
+def test_only_what_draws_keeps_the_random_state(dropout, monkeypatch):
+    asked = []
+
+    def noted(function, *given, **options):
+        asked.append((options["use_reentrant"], options["preserve_rng_state"]))
+        return function(*given)
+
+    monkeypatch.setattr(blocks, "checkpoint", noted)
+    model = recomputed(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5) if dropout else nn.Tanh()))
+    x = torch.ones(1, 2)
+    model(x)
+    assert asked == [(False, dropout)] * len(asked)
+    assert asked
+    asked.clear()
+    with torch.no_grad():
+        model(x)
+    model.eval()(x)
+    assert asked == []
+
+
+def test_statistics_see_a_batch_once():
+    norm = nn.BatchNorm1d(2)
+    with pytest.raises(ZeroDivisionError), blocks._unmoved(norm):
+        norm(torch.randn(3, 2))
+        raise ZeroDivisionError
+    assert norm.num_batches_tracked == 0
+    assert not norm.running_mean.any()

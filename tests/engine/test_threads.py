@@ -14,7 +14,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def three():
+def three(monkeypatch):
+    monkeypatch.setattr(threads._Threads, "before", threads._Threads.before)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     yield
