@@ -211,7 +211,7 @@ def test_each_process_reads_its_rows_of_a_dataset():
     changing.begin_epoch([0], [0])
     changing.fetch(0)
     changing.places[2] = tuple(t.float() for t in changing.places[2])
-    with pytest.raises(KoopsimError, match=r"Dataset is torch.int64 \(2,\) where an earlier one was torch.float32 \(2,\)"):
+    with pytest.raises(KoopsimError, match=r"is torch.int64 \(2,\) where an earlier one was torch.float32 \(2,\)"):
         changing.fetch(1)
 
 
