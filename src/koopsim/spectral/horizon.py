@@ -33,10 +33,11 @@ def forecast_errors(model: EDMD, X: Any, steps: int, inputs: Any = None, control
     psi = model._lifted.lift(seen[starts]) @ s.down
     for h in range(1, min(steps, last) + 1):
         reach = starts + h <= last
-        starts, psi = starts[reach], psi[reach] @ s.core
-        if u is not None:
-            psi = psi + u[starts + h - 1] @ s.control
-        psi = np.nan_to_num(psi, nan=LARGE, posinf=LARGE, neginf=-LARGE)
-        off = np.minimum(np.abs(psi @ s.decode - Z[starts + h]), LARGE)
+        with np.errstate(over="ignore", invalid="ignore"):
+            starts, psi = starts[reach], psi[reach] @ s.core
+            if u is not None:
+                psi = psi + u[starts + h - 1] @ s.control
+            psi = np.nan_to_num(psi, nan=LARGE, posinf=LARGE, neginf=-LARGE)
+            off = np.minimum(np.abs(psi @ s.decode - Z[starts + h]), LARGE)
         found[h] = np.sqrt(np.mean(off**2, axis=0))
     return found

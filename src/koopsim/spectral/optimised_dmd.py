@@ -223,7 +223,7 @@ def _first_guess(Y: Array, tau: Array, count: int) -> Array:
     V = np.linalg.svd(H[:-1] if len(H) > 2 else H, full_matrices=False)[2][:count].conj().T
     X = H @ V
     w = np.linalg.eigvals(np.linalg.lstsq(X[:-1], X[1:], rcond=None)[0])
-    return np.log(np.where(np.abs(w) > GONE, w, GONE)) / even.dt
+    return np.log(np.where(np.abs(w) > GONE, w, GONE).astype(complex)) / even.dt  # of a negative number, too
 
 
 def _weights(t: Array, mu: Array, Z: Array) -> Array:
