@@ -1,5 +1,6 @@
 """What results/ holds can be had again from the weights beside it."""
 
+import json
 import re
 import shutil
 from dataclasses import replace
@@ -11,14 +12,30 @@ from koopsim.cli import main
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory
 
-RUNS = Path(__file__).parent.parent / "results" / "h200"
+ROOT = Path(__file__).parent.parent
+RUNS = ROOT / "results" / "h200"
+
+
+def commits(said: object) -> list[str | None]:
+    """What a result says of the commits it was measured at."""
+    if isinstance(said, dict):
+        own = [said["commit"]] if "commit" in said else []
+        return own + [found for part in said.values() for found in commits(part)]
+    return [found for part in said for found in commits(part)] if isinstance(said, list) else []
+
+
+def test_results_of_a_changed_tree_are_named():
+    """Each is in the table of docs/evidence.md, and nothing else is."""
+    page = (ROOT / "docs" / "evidence.md").read_text().partition("## Recorded from a tree with uncommitted changes")[2]
+    named = set(re.findall(r"^\| `(results/\S+)`", page, re.M))
+    files = [file for file in ROOT.glob("results/**/*.json") if "earlier" not in file.parts]
+    said = {str(file.relative_to(ROOT)): commits(json.loads(file.read_text())) for file in files}
+    assert named == {file for file, found in said.items() if any(not c or c.endswith("-dirty") for c in found)}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["copy-sim-single", "copy-sim-two"])
 def test_a_recorded_run_gives_its_figure_again(name, tmp_path, capsys):
-    import json
-
     kept = next(folder for folder in (RUNS / name, RUNS / f"{name}-seed0") if folder.exists())
     recorded = RunDirectory(kept).read_result()["test"]
     run = shutil.copytree(kept, tmp_path / name)  # a run notes each look at its test split

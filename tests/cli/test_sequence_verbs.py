@@ -187,7 +187,11 @@ def test_forecast_says_what_it_needs(forecaster, tmp_path, capsys):
     assert main(["forecast", run, "--data", str(tmp_path / "x.csv")]) == 2
     assert "no column 'note'" in capsys.readouterr().err
     assert main(["forecast", str(tmp_path / "x.csv"), "--data", str(tmp_path / "x.csv")]) == 2
-    assert "what a trained run goes on with" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "x.csv is not a run" in said
+    assert "what a trained run goes on with" in said
+    assert main(["forecast", str(tmp_path / "runs" / "typo"), "--data", str(tmp_path / "x.csv")]) == 2
+    assert "typo is no file and not a run" in capsys.readouterr().err
 
 
 def test_windows_are_counted_after_the_options_apply(tmp_path):

@@ -16,6 +16,16 @@ def test_the_ratio_is_of_seconds_an_epoch():
     assert "15.0×" in piece_html(Piece("bars", speed_bars([ratio])))
 
 
+def test_epochs_are_those_that_were_trained():
+    sim, deq = made("copy/sim-single", seconds=40.0), made("copy/deq", seconds=300.0)
+    sim["run"]["recipe"]["patience"] = 2
+    sim["metrics"] = [
+        {"epoch": epoch, "step": epoch, "seconds": 10.0 * epoch, "train_loss": 1.0} for epoch in range(1, 5)
+    ]
+    (ratio,) = ratios([sim, deq])
+    assert ratio.sim_seconds == 10.0  # of the four that its patience left it, not of twenty
+
+
 def test_the_fastest_seed_counts():
     sims = [made("copy/sim-single", seed=s, seconds=t) for s, t in enumerate((40.0, 20.0, 1000.0))]
     (ratio,) = ratios([*sims, *(made("copy/deq", seed=s, seconds=t) for s, t in enumerate((400.0, 900.0)))])

@@ -131,7 +131,8 @@ def mistakes(task, model, name: str, split: str, folder: Path) -> list[Path]:
     draw_confusion(confusion, task.classes, title, files[0])
     true, called = ([task.classes[i] for i in which[worst]] for which in (labels, named))
     if len(worst):
-        draw_mistakes(images[worst], true, called, sure, f"The {len(worst)} surest mistakes of {title}", files[1])
+        many = f"The {len(worst)} surest mistakes" if len(worst) > 1 else "The only mistake"
+        draw_mistakes(images[worst], true, called, sure, f"{many} of {title}", files[1])
     else:
         files[1].unlink(missing_ok=True)  # of an earlier look
     rows = [

@@ -180,7 +180,8 @@ def _show(result: dict[str, Any], folder: Path) -> None:
     print(f"{result['picture']}  {result['width']} x {result['height']}, {kind}")
     reached = "every pixel exact" if result["exact"] else f"{result['psnr']:.2f} dB"
     print(f"  {reached} after {result['steps']:,} steps in {result['seconds']:.1f} s")
-    rows = [("network", result["network_bytes"], f"{result['parameters']:,} weights in {result['weights']}")]
+    form = ", coded" if result["weights"] == "coded" else f" in {result['weights']}"
+    rows = [("network", result["network_bytes"], f"{result['parameters']:,} weights{form}")]
     if result["jpeg_bytes"] is not None:
         decibels = "" if result["jpeg_psnr"] is None else f": {result['jpeg_psnr']:.2f} dB"
         rows.append(("JPEG", result["jpeg_bytes"], f"as good{decibels}"))

@@ -53,7 +53,8 @@ def main(argv: list[str]) -> int:
     if arguments.what.is_dir():
         raise KoopsimError(f"{arguments.what} is a folder; forecast takes a file of trajectories, or a run.")
     if arguments.data is not None:
-        raise KoopsimError("--data is what a trained run goes on with: koopsim forecast RUN --data FILE.")
+        no_run = f"{arguments.what} is {'not' if arguments.what.exists() else 'no file and not'} a run"
+        raise KoopsimError(f"{no_run}; --data is what a trained run goes on with: koopsim forecast RUN --data FILE.")
     if arguments.steps is not None and arguments.steps < 1:
         raise KoopsimError(f"--steps is {arguments.steps}; look at least one sample ahead.")
     import matplotlib as mpl

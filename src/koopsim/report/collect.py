@@ -133,4 +133,10 @@ def _is_place(data: dict[str, Any]) -> bool:
 
 def seconds_an_epoch(seeds: Sequence[Result]) -> float:
     """Of the fastest of a model's runs: one that shared the device says little of the model."""
-    return min(run["train_seconds"] / run["run"]["recipe"]["epochs"] for run in seeds)
+    return min(run["train_seconds"] / epochs_of(run) for run in seeds)
+
+
+def epochs_of(run: Result) -> int:
+    """How many it was trained for: fewer than asked where its patience ended it."""
+    recipe, lines = run["run"]["recipe"], run.get("metrics") or []
+    return lines[-1]["epoch"] if recipe.get("patience") and lines else recipe["epochs"]

@@ -72,7 +72,7 @@ def draw_mistakes(
     """(n, C, H, W) bytes side by side, each with what it is and what it was called."""
     from matplotlib.figure import Figure
 
-    columns = 8
+    columns = min(8, max(5, len(images)))
     rows = max(1, -(-len(images) // columns))
     figure = Figure(figsize=(1.35 * columns, 0.5 + 1.75 * rows), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).reshape(-1)
@@ -83,5 +83,5 @@ def draw_mistakes(
         axis.imshow(image[0] if grey else image.transpose(1, 2, 0), cmap="gray" if grey else None, vmin=0, vmax=255)
         is_, called = figure_text(is_, 24), figure_text(called, 24)
         axis.set_title(f"{is_}\ncalled {called}\n{p:.0%} sure", fontsize=7)
-    figure.suptitle(figure_text(title, 120), fontsize=10)
+    figure.suptitle("\n".join(textwrap.wrap(figure_text(title, 120), 15 * columns)), fontsize=10)
     write_figure(file, figure)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from koopsim.kinds import TaskKind, task_kinds
-from koopsim.report.collect import seconds_an_epoch
+from koopsim.report.collect import epochs_of, seconds_an_epoch
 from koopsim.report.kinds import Result, is_of
 from koopsim.report.names import place_of, rank_of, title_of
 from koopsim.report.tables import Table, spread
@@ -31,7 +31,7 @@ def _table(kind: TaskKind, runs: Sequence[Result]) -> Table:
         [
             place, title_of(name), _parameters(group[0]), *(_figure(kind, key, group) for key in kind.shown),
             *([str(kind.published(name) or "-")] if known else []),
-            "/".join(sorted({str(r["run"]["recipe"]["epochs"]) for r in group})),
+            "/".join(sorted({str(epochs_of(r)) for r in group})),
             f"{seconds_an_epoch(group):.2f}",
         ]
         for (place, name), group in groups.items()

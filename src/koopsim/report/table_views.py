@@ -122,6 +122,7 @@ def _draw_curves(axis: Any, result: Result, colour: str) -> None:
         if points:
             axis.plot(*zip(*points, strict=True), style, color=colour, linewidth=1.4, label=key.replace("_", " "))
     axis.set(xlabel="epochs", ylabel="loss", yscale="log")
+    axis.xaxis.get_major_locator().set_params(integer=True)
     axis.set_title(figure_text(f"{place_of(result)}, {title_of(result['name'])}"), fontsize=10)
     axis.legend(frameon=False, fontsize=8)
     axis.spines[["top", "right"]].set_visible(False)
