@@ -40,17 +40,24 @@ class _RowSIM(RowEstimator):
             raise KoopsimError(f"tier is {self.tier!r}; expected one of {', '.join(TIERS)}.")
         if self.bandwidth != "median" and not isinstance(self.bandwidth, int | float):
             raise KoopsimError(f"bandwidth is {self.bandwidth!r}; expected 'median' or a positive number.")
-        known = 1.0 if self.bandwidth == "median" else float(self.bandwidth)
-        fourier = None if self.tier == "single" else FourierConfig(self.features, known)
         lift = IdentityConfig(inputs) if self.tier == "rff" else MLPConfig(inputs, self.width, self.layers)
-        return SIMConfig(lift, self.lift_dim, fourier, self.rank, self.projector, self.hidden, outputs, "even")
+        return SIMConfig(lift, self.lift_dim, self._fourier(), self.rank, self.projector, self.hidden, outputs, "even")
+
+    def _fourier(self) -> FourierConfig | None:
+        """As it is before the data settle a bandwidth."""
+        if self.tier == "single":
+            return None
+        if self.bandwidth == "median":
+            return FourierConfig(self.features)
+        return FourierConfig(self.features, float(self.bandwidth))
 
     def _settled(self, config: ModelConfig, x: Tensor, seed: int) -> ModelConfig:
         if self.tier == "single" or self.bandwidth != "median":
             return config
-        apart = bool((x[:POINTS] != x[:1]).any())
-        found = median_bandwidth(untrained_model(config, seed, x.device), x[:POINTS]) if apart else 1.0
-        return model_kind(config).with_bandwidth(config, found)
+        x = x[:POINTS]
+        if (x == x[:1]).all():  # there is no distance to go by
+            return config
+        return model_kind(config).with_bandwidth(config, median_bandwidth(untrained_model(config, seed, x.device), x))
 
     @staticmethod
     def _state(model: Any, x: Tensor) -> Tensor:
