@@ -122,3 +122,56 @@ def test_a_range_that_was_not_asked_for_is_noticed_before_it_is_written(tmp_path
     with Mirror(FILES, "cut", "astray") as mirror:
         fetch(tmp_path / "a.bin", mirror, listen=events.append)
     assert "another part" in [e["why"] for e in events if e["event"] == "problem"][1]
+
+
+@pytest.mark.parametrize(
+    ("code", "asked"), [(408, 3), (425, 3), (429, 3), (500, 3), (503, 3), (499, 1), (404, 1), (416, 1)]
+)
+def test_which_answers_may_be_others_next_time(tmp_path, code, asked):
+    with Mirror(FILES, always=code) as mirror, pytest.raises(DownloadFailed, match=f"answered {code}"):
+        fetch(tmp_path / "a.bin", mirror)
+    assert len(mirror.requests) == asked
+
+
+def test_pauses_are_doubled_while_nothing_arrives(tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr("koopsim.datasets.download.time.sleep", pauses.append)
+    with Mirror(FILES, "cut", "cut", always=500) as mirror, pytest.raises(DownloadFailed):
+        download([f"{mirror.url}/a.bin"], tmp_path / "a.bin", md5(DATA), len(DATA), patience=Patience(0.5, 4, 3.0))
+    assert [p for p in pauses if p] == [3.0, 3.0, 6.0, 12.0, 24.0]  # no pause before giving up; the mirror's are 0
+    assert len(mirror.requests) == 6
+
+
+def test_checksums_of_both_kinds_where_md5_is_not_for_security(tmp_path, monkeypatch):
+    import hashlib
+
+    from koopsim.datasets.download import checksum_of, md5_of
+
+    (tmp_path / "a").write_bytes(DATA)
+    sha, plain = hashlib.sha256(DATA).hexdigest(), hashlib.md5
+
+    def strict(*words, usedforsecurity=True):
+        if usedforsecurity:
+            raise ValueError("disabled for FIPS")
+        return plain(*words)
+
+    monkeypatch.setattr(hashlib, "md5", strict)
+    assert checksum_of(tmp_path / "a", sha) == sha
+    assert checksum_of(tmp_path / "a", "0" * 32) == md5_of(tmp_path / "a") == plain(DATA).hexdigest()
+
+
+def test_twice_the_size_that_was_said_may_come_at_once(tmp_path):
+    for number, (size, requests) in enumerate(((len(DATA), 1), (-(-len(DATA) // 2), 1), (len(DATA) // 2 - 40_000, 2))):
+        with Mirror(FILES) as mirror:
+            download([f"{mirror.url}/a.bin"], tmp_path / f"{number}", md5(DATA), size, patience=QUICK)
+        assert len(mirror.requests) == requests  # beyond that it is asked for again from where it is
+        assert (tmp_path / f"{number}").read_bytes() == DATA
+        assert (tmp_path / f"{number}").stat().st_mode & 0o777 == 0o644
+
+
+def test_a_link_in_the_place_of_a_part_is_not_followed(tmp_path):
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "a.bin.part").symlink_to(tmp_path / "mine")
+    with Mirror(FILES) as mirror, pytest.raises(OSError, match=r"a\.bin\.part"):
+        fetch(tmp_path / "a.bin", mirror)
+    assert (tmp_path / "mine").read_bytes() == b"mine"

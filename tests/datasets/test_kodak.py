@@ -90,3 +90,22 @@ def test_the_verb_fetches_it(photographs, monkeypatch, capsys):
     assert "24 photographs, checked" in capsys.readouterr().out
     assert main(["data", "list"]) == 0
     assert "files missing: koopsim data get kodak" not in capsys.readouterr().out
+
+
+def test_which_numbers_are_in_which_set():
+    assert {name: list(own) for name, own in kodak.KODAK_SETS.items()} == {
+        "kodak": list(range(1, 25)), "kodak16": list(range(1, 17)), "kodak8": list(range(17, 25))}  # fmt: skip
+    assert kodak._file(3) == "kodim03.png"
+
+
+def test_only_what_is_missing_is_fetched(tmp_path, photographs):
+    folder = tmp_path / "data" / "kodak"
+    folder.mkdir(parents=True)
+    for number in range(1, 23):
+        (folder / f"kodim{number:02d}.png").write_bytes(photographs[f"kodim{number:02d}.png"])
+    assert kodak.missing_pictures() == [23, 24]
+    with Mirror(photographs) as mirror:
+        assert fetch(mirror) == (folder, "downloaded")
+    assert [name for name, _ in mirror.requests] == ["kodim23.png", "kodim24.png"]
+    assert list(kodak.kodak_files("kodak8")) == [f"kodim{n}" for n in range(17, 25)]
+    assert kodak.kodak_files("kodak16")["kodim16"] == folder / "kodim16.png"

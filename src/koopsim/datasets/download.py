@@ -29,7 +29,7 @@ class Patience:
 
     timeout: float = 20.0  # seconds without a byte
     attempts: int = 4  # rounds over the mirrors in which nothing new arrived
-    pause: float = 1.0  # seconds before the second round; doubled before each one after
+    pause: float = 1.0  # seconds after a round that brought something; twice as long after each that did not
 
 
 class DownloadFailed(KoopsimError):
