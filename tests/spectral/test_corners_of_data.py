@@ -422,3 +422,22 @@ def test_rows_that_are_kept_for_a_judgement(monkeypatch):
     assert kept.kept_by(EDMD(Identity()).fit(z, control=z[:, :1])) is None
     assert kept.kept_by(EDMD(Identity()).fit(z, inputs=[1.0])).runs is None
     assert kept.kept_by(EDMD(Identity()).fit((z, z))).runs is None
+
+
+@pytest.mark.parametrize(("dictionary", "past"), [(Identity(), 0), (Delays(2), 2)])
+def test_errors_are_those_of_what_was_held_back(dictionary, past):
+    """Forecasts from the first sample that was not fitted on; short pieces are fitted if they make a pair."""
+    z = np.zeros((40, 1))
+    for l in range(39):
+        z[l + 1] = 0.8 * z[l] + RNG(l).standard_normal(1)
+    other = RNG(99).standard_normal((past + 2, 1))
+    given = Observations([z, other, other[1:]], None, [0.0] * 3, 1.0, ("z",), ())
+    model = EDMD(dictionary).fit([z, other])
+    found = forecasts.forecast_by_edmd(given, 3, model, 0.2)
+    apart = EDMD(dictionary).fit([z[:32], other])
+    assert_allclose(found.errors, apart.forecast_errors(z[32 - past :], 3)[1:])
+    assert_allclose(found.values, model.forecast(z if past else z[-1], 3)[1:])
+    assert found.said == ("errors as on the last 8 samples, held back",)
+    early = forecasts.forecast_by_edmd(given, 3, model, 0.97)  # too little is left to be fitted
+    assert "too few to hold any back" in early.said[0]
+    assert_allclose(early.errors, model.forecast_errors(z, 3)[1:])

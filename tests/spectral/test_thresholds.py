@@ -5,12 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from scipy.linalg import block_diag
 from scipy.sparse import csr_matrix
 from test_fitting_inside import TERMS, told_by
 
 from koopsim.spectral import EDMD, Delays, Identity, Monomials, Nystrom, analyze, exponentials, markov
 from koopsim.spectral.assembly import Evidence, decided, propagators
-from koopsim.spectral.clusters import extract, schur_form
+from koopsim.spectral.clusters import Block, extract, schur_form
 from koopsim.spectral.continuous import logarithm
 from koopsim.spectral.invariant_density import default_sides
 from koopsim.spectral.judgement import decide, unfit
@@ -286,3 +287,26 @@ def test_the_angle_of_a_rotation_is_free():
     both = [Condition(V, V.T, D, 1j * mu * one), Condition(W.T, W, D, 0 * one)]
     assert_allclose(smallest(both), np.diag([0.1 * mu, D[0, 0]]), atol=1e-15)
     assert not np.isfinite(smallest([both[0], both[0]])).any()
+
+
+def test_an_eigenvalue_that_is_elsewhere_by_its_own_error():
+    """P = V W is thirty long in one direction only: the other eigenvalue is known thirty times better."""
+    d = 1e-6
+    V = np.eye(3, 2, dtype=complex)
+    W = np.array([[1.0, 0, 0], [0, 1.0, 30.0]], complex)
+    for off, kind in ((1.9, "fixed"), (2.1, "unclear"), (5.0, "unclear")):
+        block = Block((0, 1), V, W, np.diag([1 + off * d, 1.0]) + 0j, float(np.linalg.norm(W, 2)), np.inf)
+        found = classify(block, d, True)
+        assert found.kind == kind
+        assert ("further from it than its own error" in found.reason) == (kind == "unclear")
+        other = Block((0, 1), V, W, np.diag([1.0, 1 + off * d]) + 0j, float(np.linalg.norm(W, 2)), np.inf)
+        assert classify(other, d, True).kind == "fixed"
+
+
+def test_the_largest_class_comes_first():
+    P = block_diag(1.0, [[0.5, 0.5], [0.5, 0.5]], np.roll(np.eye(3), 1, axis=1))
+    found = markov.markov_chain(P)
+    assert [c.tolist() for c in found.classes] == [[3, 4, 5], [1, 2], [0]]
+    assert found.periods == (3, 1, 1)
+    assert [len(w) for w in found.spectra] == [3, 2, 1]
+    assert_allclose(found.mixing_rates, [1, 0, 0], atol=1e-12)

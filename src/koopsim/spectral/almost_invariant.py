@@ -76,10 +76,11 @@ def almost_invariant_sets(density: InvariantDensity, count: int | None = None) -
 
 
 def _leading(R: Sparse, count: int) -> tuple[Array, Array]:
-    if R.shape[0] <= DENSE or count >= R.shape[0]:
+    n, _ = R.shape
+    if n <= DENSE or count >= n:
         w, u = np.linalg.eigh(R.toarray())
     else:
-        w, u = eigsh(R, count, which="LA", v0=np.random.default_rng(0).standard_normal(R.shape[0]))
+        w, u = eigsh(R, count, which="LA", v0=np.random.default_rng(0).standard_normal(n))
     order = np.argsort(-w)[:count]
     return w[order], u[:, order]
 

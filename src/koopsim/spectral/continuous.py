@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
 ROUNDING = 1e-13  # a decay a step that is none
-TURNED = 1e-12  # an angle that is none: the eigenvalue is on the real axis
 GONE = 1e-12  # an eigenvalue this small relative to the largest has no logarithm worth having
 
 
@@ -41,7 +40,7 @@ def logarithm(core: Array, dt: float) -> Array:
     found = np.asarray(logm(core)) / dt
     if np.iscomplexobj(core):
         return found
-    turned = bool(np.any((np.real(w) < 0) & (np.abs(np.imag(w)) <= TURNED * np.abs(w))))
+    turned = np.any((np.real(w) < 0) & (np.imag(w) == 0))  # LAPACK's real eigenvalues of a real matrix are so exactly
     return found if turned else np.real(found)
 
 

@@ -33,7 +33,7 @@ def jordan_distance(form: SchurForm, f: Finding) -> float:
     rounding = form.n * EPS64 * float(np.linalg.norm(A))
     E, best = np.zeros_like(A), np.inf
     block, one = f.block, np.eye(len(f.block.indices))
-    for step in range(STEPS):
+    for _ in range(STEPS):
         mu = centre(f, block)
         N = nilpotent(block.B - mu * one, kernels)
         D = mu * one + N - block.B
@@ -42,7 +42,7 @@ def jordan_distance(form: SchurForm, f: Finding) -> float:
         term = block.V @ D @ block.W if np.linalg.norm(D) > rounding * block.norm else np.zeros_like(A)
         term = 2 * np.real(term) if form.mirrored(f.block) else np.real(term) if form.real else term
         best = min(best, float(np.linalg.norm(E + term)))  # with this added, it is there exactly
-        if step == STEPS - 1 or not np.any(term):
+        if not np.any(term):
             break
         radial = None if f.eigenvalue.imag == 0 else np.conj(mu)
         E = newton_step(E, block, D, commuting(N, kernels), radial, form.real)

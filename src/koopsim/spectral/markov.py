@@ -49,8 +49,7 @@ class MarkovChain:
 
     def absorption(self) -> Array:
         """(classes, states): the probability of ending in each class, from each state."""
-        n = self.matrix.shape[0]
-        out = np.zeros((len(self.classes), n))
+        out = np.zeros_like(self.laws)
         for row, states in zip(out, self.classes, strict=True):
             row[states] = 1.0
         passing = np.flatnonzero(out.sum(axis=0) == 0)
@@ -64,14 +63,15 @@ class MarkovChain:
 def markov_chain(P: Any, count: int = 10) -> MarkovChain:
     """The long run of a chain; `count` leading eigenvalues a class are computed."""
     P = csr_matrix(P, dtype=np.float64) if not issparse(P) else csr_matrix(P).astype(np.float64)
-    if P.shape[0] != P.shape[1] or P.shape[0] < 1:
+    rows, n = P.shape
+    if rows != n or n < 1:
         raise ValueError(f"a transition matrix is square; got {P.shape}")
     off = np.abs(np.asarray(P.sum(axis=1)).ravel() - 1)
     if not np.all(np.isfinite(P.data)) or np.any(P.data < 0) or off.max() > STOCHASTIC:
         raise ValueError("a transition matrix has nonnegative rows that sum to 1; divide each row by its sum")
     P.eliminate_zeros()
     classes = sorted(closed_classes(P), key=len, reverse=True)
-    laws, periods, spectra = np.zeros((len(classes), P.shape[0])), [], []
+    laws, periods, spectra = np.zeros((len(classes), n)), [], []
     for row, states in zip(laws, classes, strict=True):
         block = csr_matrix(P[states][:, states])
         row[states] = stationary_law(block)
@@ -92,7 +92,7 @@ def closed_classes(P: Sparse) -> list[NDArray[np.intp]]:
 
 def stationary_law(P: Sparse) -> Array:
     """pi of an irreducible chain."""
-    n = P.shape[0]
+    n, _ = P.shape
     if n <= DENSE:
         A = np.eye(n) - P.toarray().T
         A[-1] = 1.0
@@ -114,7 +114,7 @@ def stationary_law(P: Sparse) -> Array:
 def period(P: Sparse) -> int:
     """The greatest common divisor of all cycle lengths of an irreducible chain: levels of a walk from one state."""
     order, before = breadth_first_order(P, 0)
-    level = np.zeros(P.shape[0], dtype=np.int64)
+    level = np.zeros(len(order), dtype=np.int64)
     for state in order[1:]:
         level[state] = level[before[state]] + 1
     edges = P.tocoo()
@@ -127,7 +127,7 @@ def leading(P: Sparse, pi: Array, cycle: int, count: int) -> Array:
     In the coordinates D^1/2 P D^-1/2, D = diag(pi), the chain has norm 1, so that eigenvalues are well conditioned (and
     stay real where the chain is reversible).
     """
-    n = P.shape[0]
+    n, _ = P.shape
     if cycle >= count:  # the roots of unity: a whole circle of them, on which Arnoldi would never end
         w = np.exp(2j * np.pi * np.arange(cycle) / cycle)
     else:
@@ -141,7 +141,8 @@ def leading(P: Sparse, pi: Array, cycle: int, count: int) -> Array:
 
 
 def _arnoldi(M: Sparse, count: int) -> Array:
-    start = np.random.default_rng(0).standard_normal(M.shape[0])
+    n, _ = M.shape
+    start = np.random.default_rng(0).standard_normal(n)
     solve: Any = eigs  # nor that its tolerance is a number
     for accuracy in ACCURACIES:
         try:

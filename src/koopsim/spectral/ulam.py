@@ -88,7 +88,7 @@ def transitions(Z: Array, after: Array, boxes: Boxes, weights: Weights = "counts
 
 def going_on(flow: Sparse) -> tuple[NDArray[np.intp], Sparse]:
     """(the boxes from which the flow goes on for ever, the flow among them)."""
-    kept = np.arange(flow.shape[0])
+    kept = np.arange(len(flow.indptr) - 1)
     while (dead := np.diff(flow.indptr) == 0).any():
         kept, flow = kept[~dead], csr_matrix(flow[~dead][:, ~dead])
     if not kept.size:
