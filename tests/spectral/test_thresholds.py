@@ -10,9 +10,10 @@ from scipy.sparse import csr_matrix
 from test_fitting_inside import TERMS, told_by
 
 from koopsim.spectral import EDMD, Delays, Identity, Monomials, Nystrom, analyze, exponentials, markov
-from koopsim.spectral.assembly import Evidence, decided, propagators
-from koopsim.spectral.clusters import Block, extract, schur_form
+from koopsim.spectral.assembly import ROUNDING, Evidence, _rotations, decided, nearest, propagators
+from koopsim.spectral.clusters import Block, extract, isolate, schur_form
 from koopsim.spectral.continuous import logarithm
+from koopsim.spectral.eigenbasis import eigenbasis
 from koopsim.spectral.invariant_density import default_sides
 from koopsim.spectral.judgement import decide, unfit
 from koopsim.spectral.kept import without_constant
@@ -20,7 +21,7 @@ from koopsim.spectral.noise import Noise
 from koopsim.spectral.resolvent import Circles, _from_inverse
 from koopsim.spectral.sampling import regular
 from koopsim.spectral.snapshots import above_noise
-from koopsim.spectral.structure import Finding, classify
+from koopsim.spectral.structure import Finding, classify, elsewhere, jordan_sizes, resolved
 from koopsim.spectral.trajectories import controls, held_inputs, layout
 from koopsim.spectral.witness import Condition, smallest
 
@@ -310,3 +311,73 @@ def test_the_largest_class_comes_first():
     assert found.periods == (3, 1, 1)
     assert [len(w) for w in found.spectra] == [3, 2, 1]
     assert_allclose(found.mixing_rates, [1, 0, 0], atol=1e-12)
+
+
+D = 2.0**-10
+
+
+def cluster(B):
+    one = np.eye(len(B), dtype=complex)
+    return Block(tuple(range(len(B))), one, one, np.asarray(B, complex), 1.0, np.inf)
+
+
+def test_clusters_exactly_at_an_error():
+    """One error off the circle is on it, three of angle may be none, three apart are not resolved, two are here."""
+    assert classify(cluster([[1 - D]]), D, True, snap=1.0).kind == "fixed"
+    assert classify(cluster([[-1 + D]]), D, True, snap=1.0).kind == "flipping"
+    assert classify(cluster([[1 - D * (1 + 2.0**-30)]]), D, True, snap=1.0).kind == "unclear"
+    assert classify(cluster([[1 + 3j * D]]), D, False, snap=1.0).kind == "unclear"
+    assert classify(cluster([[1 + 3j * D]]), D, True, snap=1.0).kind == "rotating"
+    assert classify(cluster([[1 + 3.001j * D]]), D, False, snap=1.0).kind == "rotating"
+    assert not resolved(cluster(np.diag([0, 6 * D])), D)
+    assert resolved(cluster(np.diag([0, 6.001 * D])), D)
+    assert not elsewhere(cluster(np.diag([0, 2 * D])), 0.0, D)
+    assert elsewhere(cluster(np.diag([0, 2.001 * D])), 0.0, D)
+    N = block_diag(np.eye(2, k=1), 2 * D * np.eye(2, k=1)).astype(complex)
+    assert jordan_sizes(N, D, 2) == (2,)  # a coupling of two errors is none
+    form = schur_form(np.diag([0.0, 4.5 * D, 1.0]))
+    assert isolate(form, D, (0,)).indices == (0, 1)  # 4.5 errors apart are joined
+    assert isolate(form, D * (1 - 2.0**-30), (0,)).indices == (0,)
+
+
+def test_a_circle_through_what_eigenvectors_tell():
+    basis = replace(eigenbasis(np.zeros((1, 1), complex)), slack=0.0, norms=np.ones(1))
+    assert not basis.clear_of_circle(1.0, 1.0, 2 * np.pi)
+    assert basis.clear_of_circle(1.0, 1.0 - 2.0**-30, 2 * np.pi)
+    assert not Circles(np.zeros((1, 1), complex), False).clear(1.0, 1.0)
+    assert Circles(np.zeros((1, 1), complex), False).clear(1.0, 1.0 - 2.0**-30)
+
+
+def test_a_witness_exactly_as_far_as_it_may_be(monkeypatch):
+    form = schur_form(np.diag([1.0, 0.5, 0.25, 0.1]))
+    given = Evidence(form, [finding()], [], False, Noise(0.5, "", True, False), 0.5, 0.0)
+    far = 0.5 * (1 / (1 - 0.5) + ROUNDING * 4 / 0.5)
+    for distance, case in ((far, "fixed-point"), (np.nextafter(far, 2), "undecided")):
+        monkeypatch.setattr("koopsim.spectral.assembly.nearest", lambda *_, distance=distance: distance)
+        assert decided(given)[0] == case
+
+
+def test_the_first_jordan_block_that_is_near_enough(monkeypatch):
+    """Half of the noise is near enough: no other block is looked at."""
+    form = schur_form(np.diag([1.0, 0.5]))
+    two = [replace(finding("defective"), reason=str(k)) for k in range(3)]
+    for first, best in ((0.25, 0.25), (0.26, 0.0)):
+        far = iter((first, 0.0, 9.0))
+        monkeypatch.setattr("koopsim.spectral.assembly.jordan_distance", lambda *_, far=far: next(far))
+        assert nearest(Evidence(form, two, [], False, Noise(0.5, "", True, False), 0.5, 0.0), "divergent") == best
+    assert nearest(Evidence(form, [], [], False, Noise(0.5, "", True, False), 0.5, 0.0), "divergent") == np.inf
+    quiet = Evidence(form, [], [], False, Noise(0.5, "", True, False), 0.5, 3.0)
+    assert nearest(quiet, "origin") == 3.0  # what was dropped to make it normal
+
+
+def test_rotations_that_are_real():
+    """Of a torus with 1 and -1 in it both are told, of a pair the one above the axis."""
+    form = schur_form(np.diag([1.0, -1.0]))
+    block = extract(form, (0, 1))
+    found = _rotations(Finding(block, "torus", 1 + 0j, 0.1, ""), form)
+    assert sorted(r.angle for r in found) == [0, np.pi]
+    assert [len(r.indices) for r in found] == [1, 1]
+    turn = schur_form(np.array([[0.0, -1.0], [1.0, 0.0]]))
+    (r,) = _rotations(Finding(extract(turn, (0, 1)), "torus", 1 + 0j, 0.1, ""), turn)
+    assert r.angle == pytest.approx(np.pi / 2)
+    assert sorted(r.indices) == [0, 1]
