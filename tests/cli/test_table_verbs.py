@@ -141,6 +141,7 @@ def test_resume_tune_export_and_report(folder, tmp_path, capsys):
         (["--target", "y"], "column 'id' has 84 different words"),
         (["--target", "y", "--drop", "id", "--split", "town"], "column 'town' says 'Bonn'"),
         (["--target", "id"], "120 classes in 120 rows"),
+        (["--target", "y", "--drop", "id", "--model.lift.inputs", "99"], "The model cannot be given this data"),
     ],
 )
 def test_refusals_write_nothing(folder, tmp_path, capsys, change, said):
@@ -149,6 +150,15 @@ def test_refusals_write_nothing(folder, tmp_path, capsys, change, said):
     assert said in error
     assert error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_options_of_the_task_are_options_of_the_table(folder, tmp_path):
+    """--task.drop id is --drop id: the model is made for what is left."""
+    words = ["train", "--data", str(folder / "t.csv"), "--target", "y", "--recipe.epochs", "1", "--device", "cpu"]
+    for name, option in (("plain", "--drop"), ("longer", "--task.drop")):
+        assert main([*words, option, "id", "--out", str(tmp_path / name)]) == 0
+    configs = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("plain", "longer")]
+    assert configs[0] == configs[1]
 
 
 @pytest.mark.parametrize(

@@ -127,8 +127,8 @@ class SequenceKind(TaskKind):
 
     def on_own_table(self, run: Run, name: str, data: str, columns: OwnColumns) -> tuple[str, Run]:
         path = str(Path(data).resolve()) if Path(data).exists() else data
-        own: dict[str, Any] = {"data": path, "target": columns.target, "id": columns.id, "time": columns.time}
-        own |= {"text": columns.text, "drop": columns.drop} | self.settings(columns)
+        said = [word for word in columns.said() if word in ("target", "id", "time", "text", "drop")]
+        own: dict[str, Any] = {"data": path} | {word: getattr(columns, word) for word in said} | self.settings(columns)
         task = replace(run.task, **own)
         takes: SequenceInputs = self.task(task).takes
         model = model_kind(run.model).for_sequences(run.model, takes.shape, takes.outputs)

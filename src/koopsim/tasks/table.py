@@ -252,9 +252,10 @@ class TableKind(TaskKind):
             raise KoopsimError(f"--goal {columns.goal} is for sequences; of a table it is classify or regress.")
         meanings: dict[str | None, Meaning] = {"classify": "classification", "regress": "regression"}
         place = data if data in NAMED else str(Path(data).resolve())
-        task = TableConfig(
-            place, tuple(columns.target), meanings.get(columns.goal), tuple(columns.drop), columns.group, columns.split
-        )
+        assert isinstance(run.task, TableConfig)
+        asked = replace(run.task, data=place, target=tuple(columns.target), meaning=meanings.get(columns.goal))
+        said = [word for word in columns.said() if word in ("drop", "group", "split")]
+        task = replace(asked, **{word: getattr(columns, word) for word in said})
         found = TableTask(task)
         model = model_kind(run.model).for_rows(run.model, found.takes.width, found.takes.outputs)
         rows = len(found.places[TRAIN])

@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 def start_run(
     run: Run, out: Path, name: str, session: Session, overwrite: bool = False, task: Task | None = None
 ) -> dict[str, Any]:
-    """A new run in `out`; data that is missing or broken stops here, before anything is written.
+    """A new run in `out`; data that is missing, broken or not for this model stops here, before anything is written.
 
     `task`: the run's own, where no configuration can build it.
     """
@@ -77,6 +77,7 @@ def start_run(
             )
         with folders.replacing(out, overwrite):
             task = task or build_task(run.task, session.device)
+            refuse_misfits(run, task)
             directory = RunDirectory.create(out, run, name, overwrite)
             if session.mirror is not None:
                 session.mirror.drop(RUN_FILES if overwrite else ())  # or an older result were taken for this run's
@@ -114,7 +115,8 @@ def train_run(
     """Train `run` in `directory` and return its result; the listener hears of progress and of each epoch."""
     with directory.held():
         task = build_task(run.task, session.device) if task is None else task
-        refuse_misfits(run, task)
+        if resume:
+            refuse_misfits(run, task)
         fingerprint = fingerprint_of(task)
         directory.check_data(fingerprint, note=True)
         note_inputs(directory.path, task)
