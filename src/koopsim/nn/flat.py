@@ -40,11 +40,9 @@ def joined(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def _follows(last: Tensor, piece: Tensor) -> bool:
-    """Whether `piece` begins where `last` ends. An empty tensor has no place, and a single number no stride."""
+    """Whether `piece` begins where `last` ends, each number beside the next."""
     return (
-        last.numel() > 0
-        and piece.numel() > 0
-        and last.stride() == piece.stride() == (1,)
+        last.stride() == piece.stride() == (1,)
         and last.dtype == piece.dtype
         and last.untyped_storage().data_ptr() == piece.untyped_storage().data_ptr()
         and last.storage_offset() + last.numel() == piece.storage_offset()

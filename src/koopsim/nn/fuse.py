@@ -75,6 +75,7 @@ class FusedVGG(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         self.depth, self.channels = (-(-c // multiple) * multiple for c in (lift.image[0], lift.channels))
+        self.missing = self.depth - lift.image[0]
         inputs, self.even = self.depth, all(size % 4 == 0 for size in lift.image[1:])
         for layer in lift.stages:
             if isinstance(layer, nn.BatchNorm2d):
@@ -97,7 +98,7 @@ class FusedVGG(nn.Module):
 
     def _plainly(self, x: Tensor) -> Tensor:
         x = x.to(cast(Tensor, self.stages[0].weight).dtype)
-        x = F.pad(x, (0, 0, 0, 0, 0, self.depth - x.shape[1])) if self.depth > x.shape[1] else x
+        x = F.pad(x, (0, 0, 0, 0, 0, self.missing)) if self.missing else x
         return self.stages(x.contiguous(memory_format=torch.channels_last))
 
     def _in_passes(self, x: Tensor) -> Tensor:

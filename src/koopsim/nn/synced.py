@@ -65,7 +65,7 @@ class SyncedNorm(_BatchNorm):
         """forward(x + bias), channel by channel: the normalisation takes it away, only the running mean sees it."""
         assert self.running_mean is not None
         self.running_mean.sub_(bias.detach())
-        y = self(x) + 0 * bias.view(1, -1, *[1] * (x.ndim - 2))
+        y = torch.add(self(x), bias.view(1, -1, *[1] * (x.ndim - 2)), alpha=0)
         self.running_mean.add_(bias.detach())
         return y
 

@@ -69,7 +69,7 @@ class VGG(nn.Module):
             elif isinstance(layer, nn.BatchNorm2d):
                 seen, own = cast(Tensor, layer.running_mean), bias.detach()
                 mean = seen - own
-                shift, momentum = layer.bias + 0 * bias, cast(float, layer.momentum)
+                shift, momentum = torch.add(layer.bias, bias, alpha=0), cast(float, layer.momentum)
                 x = F.batch_norm(x, mean, layer.running_var, layer.weight, shift, True, momentum, layer.eps)
                 seen.copy_(mean + own)
                 cast(Tensor, layer.num_batches_tracked).add_(1)
