@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import block_diag
 from scipy.sparse import csr_matrix
 from scipy.sparse.linalg import ArpackNoConvergence
-from test_fitting_inside import TERMS, three_runs
+from test_fitting_inside import TERMS, three_runs, told_by
 
 from koopsim.spectral import (
     EDMD,
@@ -20,6 +20,7 @@ from koopsim.spectral import (
     exponentials,
     factor,
     horizon,
+    judgement,
     markov,
     optimised_dmd,
     resdmd,
@@ -28,7 +29,7 @@ from koopsim.spectral import (
 )
 from koopsim.spectral.eigenbasis import eigenbasis
 from koopsim.spectral.factor import Columns, by_products, cholesky, householder, leading_rows, root
-from koopsim.spectral.kept import trusted
+from koopsim.spectral.kept import kept_by, trusted
 from koopsim.spectral.powers import Propagator, total
 from koopsim.spectral.regression import Settings, Triangle, _sizes, _whiten
 from koopsim.spectral.resolvent import Circles
@@ -469,3 +470,104 @@ def test_features_of_another_width_are_refused():
         with pytest.raises(ValueError, match="even number"):
             RandomFourier(count).fit(z)
     assert RandomFourier(2).fit(z).transform(z).shape == (20, 2)
+
+
+@pytest.mark.parametrize(("runs", "d", "least"), [(1, 1, 15), (2, 2, 11), (3, 1, 11)])
+def test_samples_that_a_pair_needs(runs, d, least):
+    """Growth, angle, and for each run and direction two amplitudes and a rest: three numbers for each unknown."""
+    l = np.arange(40.0)[:, None]
+    waves = [np.hstack([0.97**l * np.cos(0.9 * l + k + j) for j in range(d)]) for k in range(runs)]
+    for m, paired in ((least, True), (least - 1, False)):
+        found = exponentials.fit_exponentials([z[:m] for z in waves])
+        assert (found is not None and bool(found.paired.any())) == paired
+
+
+class Recorder:
+    """A dictionary that remembers what it was fitted to."""
+
+    def fit(self, Z, y=None):
+        self.seen = Z.copy()
+        return self
+
+    def transform(self, Z):
+        return Z
+
+
+class Paired(Recorder):
+    def fit_pairs(self, now, after):
+        self.seen = np.hstack([now, after])
+        return self
+
+
+def test_what_a_dictionary_is_fitted_to():
+    a, b = np.arange(4.0)[:, None], np.arange(10.0, 13)[:, None]
+    both = [0, 1, 2, 3, 20, 21, 22, 23]
+    for data, seen in (([a, b], [0, 1, 2, 3, 10, 11, 12]), (a, [0, 1, 2, 3]), ((a, a + 20), both)):
+        model = EDMD(Recorder()).fit(data)
+        assert model.dictionary_.seen[:, 0].tolist() == seen
+    assert EDMD(Paired()).fit([a, b]).dictionary_.seen.tolist() == [[0, 1], [1, 2], [2, 3], [10, 11], [11, 12]]
+    assert EDMD(Paired()).fit((a, a + 20)).dictionary_.seen.tolist() == [[k, k + 20] for k in range(4)]
+    held = EDMD(Recorder()).fit([a, b], inputs=[[5.0], [6.0]])
+    assert held.dictionary_.seen.tolist() == [[k, 5] for k in range(4)] + [[k, 6] for k in range(10, 13)]
+    mine = Recorder()
+    assert EDMD(mine).fit(a).dictionary_ is mine  # nothing that scikit-learn could clone
+    given = RandomFourier(2)
+    assert EDMD(given).fit(a).dictionary_ is not given
+    with pytest.raises(ValueError, match="NaN or infinity"):
+        EDMD(lambda z: np.where(z > 2, np.nan, z)).fit(a)
+
+
+def test_misfit_on_pairs_that_were_held_out():
+    """K_b without its fifth of the pairs, by least squares: its error there, over what is there."""
+    rng = RNG(0)
+    for m in (23, 4):  # fewer than five are held out one by one
+        X = rng.standard_normal((m, 2))
+        Y = X @ np.array([[0.5, 0.2], [-0.3, 0.7]]) + 0.1 * rng.standard_normal((m, 2))
+        model = EDMD(Identity()).fit((X, Y))
+        down = model.solution_.down
+        wrong = size = 0.0
+        for rows in np.array_split(np.arange(m), min(5, m)):
+            rest = np.setdiff1d(np.arange(m), rows)
+            K = np.linalg.lstsq(X[rest] @ down, Y[rest] @ down, rcond=None)[0]
+            wrong += np.sum((Y[rows] @ down - X[rows] @ down @ K) ** 2)
+            size += np.sum((Y[rows] @ down) ** 2)
+        found = judgement.held_out_misfit(model, np.eye(2), kept_by(model))
+        assert found == pytest.approx(np.sqrt(wrong / size))
+
+
+def test_a_term_that_may_just_be_on_the_circle_is_put_there():
+    E = 2.0**-10
+    for off, r in ((0.0, 1.0), (2.0**-40, np.exp(-4 * E))):
+        e = told_by(growth=[-4 * E - off, -0.2], error=[E, E])
+        v = judgement._spoken("invariant-set", e, [], analyze(np.diag([0.5, 0.2])))
+        assert_allclose(np.sort(np.abs(v.eigenvalues)), np.sort([1, r, r, np.exp(-0.2)]), atol=1e-9)
+
+
+def test_what_is_infinite_is_none_in_json():
+    assert analyze(np.eye(1)).to_dict()["projectors"][0]["separation"] is None
+    assert analyze(np.diag([1.0, 0.5])).to_dict()["projectors"][0]["separation"] == pytest.approx(0.5)
+    said = analyze(np.diag([1 + 1e-7, 0.5]), 1e-6).to_dict()
+    assert said["snapped"][0]["taken"] == [1.0, 0.0]
+    assert said["snapped"][0]["distance"] == pytest.approx(1e-7, rel=1e-3)
+    assert said["snapped"][0]["error"] == pytest.approx(1e-6 * np.hypot(1, 0.5), rel=1e-3)
+    assert said["distance"] == pytest.approx(1e-7 / np.hypot(1, 0.5), rel=1e-3)
+
+
+def test_inputs_go_along_with_the_past():
+    """What the dictionary sees is the window and the input; rows of an input may not differ along a run."""
+    z = np.arange(6.0)[:, None]
+    model = EDMD(Delays(2)).fit([z, z[:5] + 0.5], inputs=[[7.0], [8.0]])
+    assert model.n_inputs_ == 1
+    assert model.transform(z[:4], inputs=[9.0]).tolist() == [[2, 1, 0, 9], [3, 2, 1, 9]]
+    assert model.forecast(z, 2, inputs=[7.0]).shape == (3, 1)
+    with pytest.raises(ValueError, match="1 inputs; got 0"):
+        model.transform(z)
+    with pytest.raises(ValueError, match="change along it"):
+        EDMD(Identity()).fit(z, inputs=z)
+    pairs = EDMD(Identity()).fit((z, z + 1), inputs=z)  # of pairs they may
+    assert pairs.transform(z[:2], inputs=z[3:5]).tolist() == [[0, 3], [1, 4]]
+    table = model.mode_table(z, inputs=[7.0])
+    assert table.amplitude.size == len(table)
+    still = EDMD(Identity()).fit((np.ones((4, 1)), np.ones((4, 1)))).mode_table()
+    assert still.lifetime.tolist() == [np.inf]
+    assert EDMD(Identity()).fit((np.ones((4, 1)), 0.5 * np.ones((4, 1)))).mode_table().amplitude == pytest.approx([1])
