@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from koopsim.errors import KoopsimError
-from koopsim.implicit import DEQ, SOLVERS, Tolerance, UnconvergedWarning, picard
+from koopsim.implicit import DEQ, SOLVERS, Phantom, Tolerance, UnconvergedWarning, picard
 
 TIGHT = {"max_steps": 200, "tol": 1e-13}
 
@@ -205,3 +205,27 @@ def test_a_function_of_the_parts_is_told_how_it_is_called():
         DEQ(cell)(z0=z0)
     assert "z of (3, 2) as one argument" in caught.value.__notes__[0]
     assert DEQ(lambda z: cell(*z))(z0=z0)[1].converged.all()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"gradient": 3}, r"gradient=3: expected implicit, .*Phantom\(steps=3\)"),
+        ({"gradient": Phantom}, "gradient=<class .*Phantom"),
+        ({"backward": {"tol": 1e-6}}, r"backward=\{'tol': 1e-06\}: expected Backward\("),
+    ],
+    ids=["steps", "a class", "a dict"],
+)
+def test_what_is_no_gradient_is_refused_at_once(options, said):
+    with pytest.raises(KoopsimError, match=said):
+        DEQ(lambda z, x: z / 2 + x, **options)
+
+
+def test_a_path_is_of_steps():
+    deq, x = DEQ(lambda z, x: z / 2 + x, "picard", 5, 1e-9), torch.ones(2, 3)
+    for at in ((0,), (1, -2), (1.5,)):
+        with pytest.raises(KoopsimError, match="whole numbers from 1 on"):
+            deq.path(x, at=at)
+    with pytest.warns(UnconvergedWarning):
+        states, _ = deq.path(x, at=(1, 3, 50))
+    assert [float(z[0, 0]) for z in states] == [0.0, 1.5, 1.875]  # the best of five evaluated

@@ -1,9 +1,12 @@
 """What makes a DEQ behave: normalised weights, held dropout, penalties, continuation."""
 
+from functools import partial
+
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from koopsim.errors import KoopsimError
 from koopsim.implicit import (
@@ -17,6 +20,7 @@ from koopsim.implicit import (
     normalise,
     spectral_radius,
 )
+from koopsim.implicit.stabilise import modules_in
 
 
 class Cell(nn.Module):
@@ -185,3 +189,65 @@ def test_continuation_begins_where_the_last_batch_ended():
         continued(bad)
     _, healed = continued(x)
     assert healed.converged.all()
+
+
+# ------------------------------------------------------------ cells that are functions
+
+SHARED = Cell(dropout=0.5)
+
+
+def by_global(z, x):
+    return SHARED(z, x)
+
+
+def ways_to(cell):
+    """The same map as a user may write it: each names the module in another way."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.cell = cell
+
+        def step(self, z, x):
+            return self.cell(z, x)
+
+    def helper(z, x):
+        return cell(z, x)
+
+    return {
+        "lambda": lambda z, x: cell(z, x),
+        "helper": lambda z, x: helper(z, x),
+        "method": Model().step,
+        "partial": partial(lambda c, z, x: c(z, x), cell),
+    }
+
+
+@pytest.mark.parametrize("way", ["lambda", "helper", "method", "partial"])
+def test_a_function_is_settled_as_its_modules_would_be(way):
+    cell, x = normalise(Cell(dropout=0.5), "spectral"), 0.1 * torch.randn(4, 6)
+    calls, masks = [], []
+    cell.inner.parametrizations.weight[0].register_forward_hook(lambda *_: calls.append(1))
+    deq = DEQ(ways_to(cell)[way], max_steps=60, tol=1e-4)
+    for count in (1, 2):
+        z, info = deq(x)
+        assert info.steps.max() > 2
+        assert len(calls) == count
+        masks.append(cell.dropout.mask)
+    assert not torch.equal(*masks)
+    z.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in cell.parameters())
+
+
+def test_modules_are_found_by_name_once_and_no_library_is_searched():
+    found = list(modules_in(by_global))
+    assert SHARED in found
+    assert len(found) == len(set(map(id, found))) == len(list(SHARED.modules()))
+    assert list(modules_in(torch.tanh)) == []
+    assert list(modules_in(lambda z: nn.functional.linear(z, z) + checkpoint(torch.tanh, z))) == []
+
+    def early(z):
+        return late(z)
+
+    assert list(modules_in(early)) == []
+    late = SHARED
+    assert SHARED in list(modules_in(early))

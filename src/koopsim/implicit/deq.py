@@ -30,7 +30,7 @@ from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
 from koopsim.implicit.iteration import Map, Tolerance, tolerance
 from koopsim.implicit.reversible import Reversible
 from koopsim.implicit.solvers import Solver, name_of, solver_named
-from koopsim.implicit.stabilise import VariationalDropout
+from koopsim.implicit.stabilise import VariationalDropout, WeightsOnce, modules_in
 from koopsim.implicit.state import Packing, State, described, leaves, packing_of
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
@@ -76,7 +76,9 @@ class DEQ(nn.Module):
         backward: Backward | None = None,
     ) -> None:
         super().__init__()
-        back = backward or Backward()
+        back = Backward() if backward is None else backward
+        if not isinstance(back, Backward):
+            raise KoopsimError(f"backward={back!r}: expected Backward(solver, max_steps, tol), or None.")
         self.solver, self.max_steps, self.tol = solver, max_steps, tol
         self.backward = Backward(
             solver if back.solver is None else back.solver,
@@ -90,6 +92,8 @@ class DEQ(nn.Module):
                 raise KoopsimError(f"max_steps={steps!r}: expected a whole number of at least 1.")
         if isinstance(gradient, str) and gradient not in GRADIENTS:
             raise KoopsimError(f"There is no gradient {gradient!r}.{did_you_mean(gradient, GRADIENTS)}")
+        if isinstance(gradient, type) or not (isinstance(gradient, str | Reversible) or callable(gradient)):
+            raise KoopsimError(f"gradient={gradient!r}: expected {', '.join(GRADIENTS)}, or such as Phantom(steps=3).")
         if not callable(cell):
             raise KoopsimError(f"The cell is a {type(cell).__name__}; expected a module or a function f(z, *inputs).")
         self.cell, self.gradient = cell, gradient
@@ -130,8 +134,11 @@ class DEQ(nn.Module):
     def path(self, *inputs: Any, at: Sequence[int], z0: State | None = None) -> tuple[list[State], DEQInfo]:
         """The iterates that were evaluated in the steps `at`, and at the end the fixed point: for a correction loss.
 
-        Each iterate has the Jacobian-free gradient, one recorded evaluation; the fixed point has the DEQ's own.
+        A step that the solve did not come to has no iterate. Each iterate has the Jacobian-free gradient, one recorded
+        evaluation; the fixed point has the DEQ's own.
         """
+        if not all(isinstance(k, Integral) and k >= 1 for k in at):
+            raise KoopsimError(f"at={tuple(at)!r}: expected steps, whole numbers from 1 on.")
         with self._settled_cell():
             f, packing, start = self._problem(inputs, z0)
             seen: dict[int, Tensor] = {}
@@ -267,15 +274,13 @@ class DEQ(nn.Module):
 
     def _settled_cell(self) -> Any:
         """For one forward the cell is one map: a dropout draws once, a normalised weight is computed once."""
-        if not isinstance(self.cell, nn.Module):
-            return nullcontext()
         normalised = []
-        for module in self.cell.modules():
+        for module in modules_in(self.cell):
             if isinstance(module, VariationalDropout):
                 module.reset()
             if parametrize.is_parametrized(module):
                 normalised.append(module)
-        return _weights_once(normalised) if normalised else nullcontext()
+        return WeightsOnce(normalised) if normalised else nullcontext()
 
 
 def _refuse_changed(versions: list[tuple[Tensor, int]]) -> None:
@@ -285,19 +290,3 @@ def _refuse_changed(versions: list[tuple[Tensor, int]]) -> None:
 
 def _never(transposed: Map, start: Tensor) -> Tensor:
     raise AssertionError("this gradient needs no solve")
-
-
-class _weights_once:
-    """Parametrised weights are computed once, with their history, and used by the solve and by the tape alike."""
-
-    def __init__(self, modules: list[nn.Module]) -> None:
-        self.modules, self.cached = modules, parametrize.cached()
-
-    def __enter__(self) -> None:
-        self.cached.__enter__()
-        for module in self.modules:
-            for name in module.parametrizations:  # pyright: ignore
-                getattr(module, name)
-
-    def __exit__(self, *error: Any) -> None:
-        self.cached.__exit__(*error)

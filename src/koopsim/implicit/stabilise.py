@@ -6,12 +6,15 @@
 Both are PyTorch's parametrizations, so they are in the state dict as plain tensors and survive safetensors. A `DEQ`
 computes each weight once a forward, and the solve and its gradient use the same. A dropout inside a fixed-point
 iteration must draw one mask a forward, not one a step (variational dropout: Gal & Ghahramani, 2016), else there is no
-fixed point; a `DEQ` sees to that too.
+fixed point; a `DEQ` sees to that too. Of a cell that is a function it does so for the modules that the function names.
 """
 
 from __future__ import annotations
 
-from typing import TypeVar
+import inspect
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -80,3 +83,58 @@ class VariationalDropout(nn.Module):
             with torch.no_grad():
                 self.mask = torch.rand(shape, device=x.device).ge_(self.p).to(x.dtype).div_(1 - self.p)
         return x * self.mask.to(x.dtype)
+
+
+class WeightsOnce:
+    """Parametrised weights are computed once, with their history, and used by the solve and by the tape alike."""
+
+    def __init__(self, modules: list[nn.Module]) -> None:
+        self.modules, self.cached = modules, parametrize.cached()
+
+    def __enter__(self) -> None:
+        self.cached.__enter__()
+        for module in self.modules:
+            for name in module.parametrizations:  # pyright: ignore
+                getattr(module, name)
+
+    def __exit__(self, *error: Any) -> None:
+        self.cached.__exit__(*error)
+
+
+def modules_in(cell: Any) -> Iterator[nn.Module]:
+    """A module and all in it; of a function, a method or a partial those of the modules that its code names."""
+    if isinstance(cell, nn.Module):
+        return cell.modules()
+    found: dict[int, Any] = {id(cell): cell}
+    waiting = [cell]
+    while waiting:
+        for part in _named(waiting.pop()):
+            if id(part) not in found and (isinstance(part, nn.Module) or _written_by_its_user(part)):
+                found[id(part)] = part
+                waiting.append(part)
+    inside = {id(m): m for part in found.values() if isinstance(part, nn.Module) for m in part.modules()}
+    return iter(inside.values())
+
+
+def _named(part: Any) -> list[Any]:
+    if isinstance(part, partial):
+        return [part.func, *part.args, *part.keywords.values()]
+    if inspect.ismethod(part):
+        return [part.__self__, part.__func__]
+    if not inspect.isfunction(part):
+        return []
+    inner = [cell.cell_contents for cell in part.__closure__ or () if _is_filled(cell)]
+    return [*inner, *(part.__globals__[name] for name in part.__code__.co_names if name in part.__globals__)]
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:  # a name that has no value yet
+        return False
+
+
+def _written_by_its_user(part: Any) -> bool:
+    return isinstance(part, partial) or (
+        (inspect.isfunction(part) or inspect.ismethod(part)) and not str(part.__module__).startswith("torch.")
+    )
