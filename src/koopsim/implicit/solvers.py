@@ -35,6 +35,8 @@ from koopsim.implicit.info import Info
 from koopsim.implicit.iteration import Map, Tolerance, check, evaluated, iterate, numbers, tolerance
 from koopsim.registry import SOLVERS
 
+NEAREST = 0.1  # to 1, that a step of Broyden's may come: nearer it is shortened
+
 Solver = Callable[..., tuple[Tensor, Info]]  # (f, z0, max_steps=, tol=) -> (z, how it went)
 
 
@@ -210,7 +212,7 @@ def _lengths(ss: Any, sw: Any, tiny: float) -> tuple[Any, Any]:
     inverse = xp.where(ss > tiny, 1 / ss, 0)  # no step, no correction
     t = sw * inverse
     gap = 1 - t
-    theta = xp.where(abs(gap) < 0.1, (1 - xp.copysign(0.1 + 0 * gap, gap)) / t, 1)
+    theta = xp.where(abs(gap) < NEAREST, (1 - xp.copysign(NEAREST + 0 * gap, gap)) / t, 1)
     return 1 / (1 - theta * t), theta * inverse
 
 

@@ -30,6 +30,7 @@ from koopsim.tasks.augment import augmented, cut_out
 from koopsim.tasks.base import Answers, Figures, Split, Task
 from koopsim.words import ACCURACY
 
+STILL = 1e-12  # a variance up to this is a channel that never changes
 EVALUATION_BATCH = {"cuda": 1000, "cpu": 100}  # on a CPU small enough for its caches
 
 
@@ -116,7 +117,7 @@ def channel_statistics(x: np.ndarray, constant: float = 1.0) -> tuple[np.ndarray
     counts = np.stack([torch.bincount(plane, minlength=256).numpy() for plane in planes])  # NumPy's makes int64s of all
     mean = counts @ values / counts.sum(1)
     variance = counts @ values**2 / counts.sum(1) - mean**2
-    return mean, np.sqrt(np.where(variance > 1e-12, variance, constant))
+    return mean, np.sqrt(np.where(variance > STILL, variance, constant))
 
 
 @register

@@ -17,6 +17,7 @@ from koopsim.nn.cross_entropy import cross_entropy
 from koopsim.nn.folded import folded
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
+NOTHING = 1e-30  # at least, of all weights: rows of no weight have no loss
 
 
 def squares(outputs: Tensor, y: Tensor) -> Tensor:
@@ -25,12 +26,12 @@ def squares(outputs: Tensor, y: Tensor) -> Tensor:
 
 def weighted_squares(outputs: Tensor, y: Tensor) -> Tensor:
     y, w = y[:, :-1], y[:, -1]
-    return ((outputs - y).square().mean(1) * w).sum() / w.sum().clamp_min(1e-30)
+    return ((outputs - y).square().mean(1) * w).sum() / w.sum().clamp_min(NOTHING)
 
 
 def weighted_entropy(outputs: Tensor, y: Tensor) -> Tensor:
     labels, w = y[:, 0].long(), y[:, 1]
-    return (F.cross_entropy(outputs, labels, reduction="none") * w).sum() / w.sum().clamp_min(1e-30)
+    return (F.cross_entropy(outputs, labels, reduction="none") * w).sum() / w.sum().clamp_min(NOTHING)
 
 
 def row_loss(classes: bool, weighted: bool) -> RowLoss:

@@ -26,6 +26,8 @@ from koopsim.nn.recurrent import GRUConfig
 from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
 from koopsim.tasks.base import Task
 
+STILL = 1e-12  # a deviation up to this is a channel that never changes
+
 
 @dataclass(frozen=True)
 class SequenceData:
@@ -77,7 +79,7 @@ def statistics_of(values: Sequence[NDArray[Any]], plain: bool) -> tuple[tuple[fl
     if np.isnan(rows).all(0).any():
         raise KoopsimError("A channel has no values at all in the training part; leave it out with --drop.")
     mean, deviation = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
-    scale = np.where(deviation > 1e-12, 1 / np.maximum(deviation, 1e-12), 1.0)
+    scale = np.where(deviation > STILL, 1 / np.maximum(deviation, STILL), 1.0)
     single = (np.float32(v).astype(float).tolist() for v in (scale, mean))
     return cast(Any, tuple(tuple(v) for v in single))
 
