@@ -112,6 +112,8 @@ def test_what_may_train_at_once_is_divided(on, at_once, each):
         ({"CPU": 1}, {"cpus_per_trial": 2.0}, 1, (2.0, 0.0)),  # at least one: it waits for room
         ({}, {"cpus_per_trial": 0.0}, 1, (0.0, 0.0)),
         ({}, {"gpus_per_trial": 1.0}, 1, (1.0, 1.0)),
+        ({"CPU": 4}, {"gpus_per_trial": 0.25}, 1, (1.0, 0.25)),
+        ({"GPU": 4}, {"cpus_per_trial": 0.25}, 1, (0.25, 1.0)),
     ],
 )  # fmt: skip
 def test_how_many_workers_a_cluster_has_room_for(on, there, cluster, rooms, share):
