@@ -108,9 +108,11 @@ def test_reading_ahead_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(coming, "read_official", slow)
     monkeypatch.setenv("KOOPSIM_DATA", str(tmp_path))
     place(files, tmp_path / "cifar10")
-    threading.Timer(2.0, go_on.set).start()  # else one that waits would wait for ever
+    late = threading.Timer(2.0, go_on.set)  # else one that waits would wait for ever
+    late.start()
     coming.read_ahead("cifar10")
     assert not go_on.is_set()
+    late.cancel()
     assert begun.wait(20)
     go_on.set()
     assert coming.when_read(source, tmp_path / "cifar10") == "read"
