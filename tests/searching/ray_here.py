@@ -63,7 +63,7 @@ class Here:
 
             return SimpleNamespace(remote=call)
 
-        return SimpleNamespace(**{method: later(method) for method in ("ready", "begin", "epoch")})
+        return SimpleNamespace(worker=worker, **{method: later(method) for method in ("ready", "begin", "epoch")})
 
     def wait(self, calls, timeout):
         self.looks += 1
@@ -79,6 +79,8 @@ class Here:
             self.said.append(("begin", list(given[0]), given[1], saved and saved["slots"]))
         elif method == "epoch":
             self.said.append(("epoch", *given))
+        if any(worker is actor.worker for actor in self.killed):
+            raise RayActorError()
         self.before(method, self.asked[method])
         return getattr(worker, method)(*given)
 

@@ -108,3 +108,10 @@ def test_a_choice_has_no_ends():
     space = replace(SPACE, parameters={"recipe.batch_size": Choice((1, 2)), **SPACE.parameters})
     trials = [trial(i, [4.0, 3.0, 2.0, 1.0 + i / 10], 9e-2 if i < 3 else 1e-2) for i in range(12)]
     assert len(said(trials, space)) == 1
+
+
+def test_exactly_an_end_is_not_within_it():
+    space = replace(SPACE, parameters={RATE: Uniform(0.0, 1.0)})
+    for rate, near in ((0.15, 0), (0.1499, 1), (0.85, 0), (0.8501, 1)):
+        trials = [trial(i, [4.0, 3.0, 2.0, 1.0 + i / 10], rate if i < 3 else 0.5) for i in range(12)]
+        assert len(said(trials, space)) == near
