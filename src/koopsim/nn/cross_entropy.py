@@ -28,7 +28,7 @@ def fused(logits: Tensor, targets: Tensor) -> bool:
     if not (torch.is_grad_enabled() and usable(logits)):
         return False
     kinds = logits.dtype == torch.float32 and targets.dtype == torch.int64 and targets.is_cuda
-    shapes = logits.ndim == 2 and logits.shape[:1] == targets.shape and 0 < logits.shape[1] <= CLASSES
+    shapes = logits.ndim == 2 and logits.shape[:1] == targets.shape and logits.shape[1] <= CLASSES
     return kinds and shapes and 0 < logits.numel() < 2**31
 
 
