@@ -14,6 +14,7 @@ from koopsim.spectral import (
     almost_invariant,
     embedding_of_density,
     forecasts,
+    intake,
     invariant_density,
     kept,
     mean_embedding,
@@ -250,7 +251,7 @@ def test_samples_at_the_edges_of_pieces():
     assert found.starts == [0.0, 8.0]
     assert_allclose(found.pieces[1][:, 0], [64, 81, 100, 121], atol=1e-9)
     joined = np.r_[0.0, 1.1, 1.9, 3.0, 7.0, 8.1]  # four steps without a sample are no gap yet
-    assert len(regular(joined, joined, dt=1.0).pieces) == 1
+    assert [len(p) for p in regular(joined, joined, dt=1.0).pieces] == [9]
     assert regular(np.array([0.0, 2.0]), np.array([1.0, 2.0])).dt == 2.0
     assert regular(np.array([0.0, 1.0, 2.0, 5.0]), np.arange(4.0)).dt == 1.0
     slow = regular(1.001 * np.arange(20.0), np.arange(20.0))
@@ -294,6 +295,25 @@ def test_states_that_are_taken_as_they_are():
         with pytest.raises(ValueError, match=r"minimum of 2|at least 2"):
             checked_parts(model, one, None, False)
     assert [len(p) for p in checked_parts(model, [z, z[:2]], None, False)[1]] == [4, 2]
+
+
+def test_good_states_are_not_looked_at_twice(monkeypatch):
+    """What scikit-learn would let pass unchanged it is not asked about: its checks cost as much as a small fit."""
+    asked = []
+    real = intake.validate_data
+    monkeypatch.setattr(intake, "validate_data", lambda *a, **k: asked.append(1) or real(*a, **k))
+    model = EDMD()
+    z = RNG(0).standard_normal((4, 2))
+    checked_states(model, z, True)
+    checked_states(model, z[:1])
+    assert asked == []
+    for odd in (z.astype(np.float32), z.tolist(), np.full((2, 2), 1e200), z + 0j):
+        checked_states(model, odd)
+    assert len(asked) == 4
+    model.feature_names_in_ = np.array(["a", "b"], dtype=object)
+    with pytest.warns(UserWarning, match="feature names"):
+        checked_states(model, z)
+    assert len(asked) == 5
 
 
 def test_dictionaries_by_what_they_are():
@@ -441,3 +461,20 @@ def test_errors_are_those_of_what_was_held_back(dictionary, past):
     early = forecasts.forecast_by_edmd(given, 3, model, 0.97)  # too little is left to be fitted
     assert "too few to hold any back" in early.said[0]
     assert_allclose(early.errors, model.forecast_errors(z, 3)[1:])
+
+
+def test_single_points_and_rows_of_points():
+    """In one dimension numbers are points, in two a pair of numbers is one point; other widths are refused."""
+    rng = RNG(0)
+    flat = invariant_density((rng.uniform(0, 1, (400, 2)), rng.uniform(0, 1, (400, 2))), boxes=2, domain=(0, 1))
+    assert flat.evaluate([0.2, 0.7]).shape == (1, 1)
+    assert flat.evaluate([[0.2, 0.7], [0.1, 0.1]]).shape == (1, 2)
+    line = chain([[0.5, 0.5], [0.5, 0.5]], [10, 10])
+    assert line.evaluate([[0.5], [1.5], [2.5]]).tolist() == [[0.5, 0.5, 0.0]]
+    for density, points in ((line, np.zeros((3, 2))), (flat, np.zeros((3, 1))), (flat, np.zeros((1, 1, 2)))):
+        with pytest.raises(ValueError, match="points must be"):
+            density.evaluate(points)
+    two = rng.uniform(-1, 1, (60, 2))
+    model = EDMD(Monomials(1)).fit((two, 0.5 * two))
+    assert perron_frobenius(model).evaluate([0.1, 0.2]).shape == (1, 1)
+    assert perron_frobenius(EDMD(Monomials(1)).fit((two[:, :1], 0.5 * two[:, :1]))).evaluate([0.1, 0.2]).shape == (1, 2)

@@ -571,3 +571,11 @@ def test_inputs_go_along_with_the_past():
     still = EDMD(Identity()).fit((np.ones((4, 1)), np.ones((4, 1)))).mode_table()
     assert still.lifetime.tolist() == [np.inf]
     assert EDMD(Identity()).fit((np.ones((4, 1)), 0.5 * np.ones((4, 1)))).mode_table().amplitude == pytest.approx([1])
+
+
+def test_an_exact_fit_is_believed_to_its_rounding_and_no_better():
+    """Sixty-four roundings a row is what an analysis has of its own: less is never given to it."""
+    X = RNG(0).standard_normal((400, 3))
+    v = EDMD(Identity()).fit((X, 0.5 * X)).verdict()
+    assert v.noise == 3 * 64 * 2.0**-52
+    assert "(the misfit)" in v.reasons[1]

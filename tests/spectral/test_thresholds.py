@@ -10,7 +10,7 @@ from scipy.sparse import csr_matrix
 from test_fitting_inside import TERMS, told_by
 
 from koopsim.spectral import EDMD, Delays, Identity, Monomials, Nystrom, analyze, exponentials, markov
-from koopsim.spectral.assembly import ROUNDING, Evidence, _rotations, decided, nearest, propagators
+from koopsim.spectral.assembly import ROUNDING, Evidence, _rotations, _snap, decided, nearest, propagators
 from koopsim.spectral.clusters import Block, extract, isolate, schur_form
 from koopsim.spectral.continuous import logarithm
 from koopsim.spectral.eigenbasis import eigenbasis
@@ -381,3 +381,14 @@ def test_rotations_that_are_real():
     (r,) = _rotations(Finding(extract(turn, (0, 1)), "torus", 1 + 0j, 0.1, ""), turn)
     assert r.angle == pytest.approx(np.pi / 2)
     assert sorted(r.indices) == [0, 1]
+
+
+def test_how_far_a_torus_is_from_the_circle():
+    """The furthest of its moduli; of one eigenvalue how far it is from what it is taken for."""
+    form = schur_form(np.diag([1.5j, -0.75, 0.1]))
+    some = extract(form, tuple(int(i) for i in np.flatnonzero(np.abs(form.eigenvalues) > 0.5)))
+    found = _snap(Finding(some, "torus", 1 + 0j, 0.1, ""), form)
+    assert found.distance == 0.5
+    assert found.eigenvalue == pytest.approx((1.5j - 0.75) / 2)
+    assert found.error == 0.1
+    assert _snap(Finding(some, "fixed", 1 + 0j, 0.1, ""), form).distance == pytest.approx(abs((1.5j - 0.75) / 2 - 1))
