@@ -345,3 +345,17 @@ def test_a_finding_of_a_large_cluster():
         f = classify(b, 1e-3, True)
         assert f.kind == kind
         assert f.eigenvalue == pytest.approx(np.mean(w))
+
+
+def test_a_large_cluster_of_jordan_blocks_is_not_refined(monkeypatch):
+    """What commutes with 30 blocks of size 2 is an SVD of 3,600 x 3,600, with 250 of them of a terabyte: not begun."""
+
+    def refuse(*_):
+        raise AssertionError("refined")
+
+    monkeypatch.setattr("koopsim.spectral.jordan.commuting", refuse)
+    random = np.random.default_rng(0)
+    U, V = (np.linalg.qr(random.standard_normal((60, 60)))[0] for _ in range(2))
+    S = U * np.geomspace(1, 1e3, 60) @ V
+    J = np.kron(np.eye(30), [[1.0, 1.0], [0.0, 1.0]])
+    assert analyze(S @ J @ np.linalg.inv(S)).case in ("divergent", "undecided")

@@ -23,6 +23,8 @@ from .structure import Finding
 
 STEPS = 6
 DEPENDENT = 1e-11  # conditions are independent when their Gram matrix is, to this
+LARGEST = 24  # size of a block that is refined: what commutes with N takes an SVD of its square
+MOST = 2**24  # numbers in all conditions together
 
 
 def jordan_distance(form: SchurForm, f: Finding) -> float:
@@ -33,6 +35,7 @@ def jordan_distance(form: SchurForm, f: Finding) -> float:
     rounding = form.n * EPS64 * float(np.linalg.norm(A))
     E, best = np.zeros_like(A), np.inf
     block, one = f.block, np.eye(len(f.block.indices))
+    too_large = len(one) > LARGEST or sum(c * c for c in kernels) * form.n**2 > MOST
     for _ in range(STEPS):
         mu = centre(f, block)
         N = nilpotent(block.B - mu * one, kernels)
@@ -42,7 +45,7 @@ def jordan_distance(form: SchurForm, f: Finding) -> float:
         term = block.V @ D @ block.W if np.linalg.norm(D) > rounding * block.norm else np.zeros_like(A)
         term = 2 * np.real(term) if form.mirrored(f.block) else np.real(term) if form.real else term
         best = min(best, float(np.linalg.norm(E + term)))  # with this added, it is there exactly
-        if not np.any(term):
+        if not np.any(term) or too_large:  # then the first matrix found is the one
             break
         radial = None if f.eigenvalue.imag == 0 else np.conj(mu)
         E = newton_step(E, block, D, commuting(N, kernels), radial, form.real)
