@@ -1,13 +1,19 @@
 """The order of a stream by hand, what sequences are scaled by, and losses of rows that weigh nothing."""
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
+from koopsim.config import ClassificationConfig
 from koopsim.errors import KoopsimError
-from koopsim.tasks.classification import channel_statistics
+from koopsim.kinds import OwnColumns, task_kind
+from koopsim.presets import run_of
+from koopsim.tasks import classification
+from koopsim.tasks.classification import ClassificationKind, channel_statistics
 from koopsim.tasks.forecast_sequences import ForecastSequencesConfig
 from koopsim.tasks.row_losses import row_loss, weighted_entropy, weighted_squares
 from koopsim.tasks.sequence_data import STILL, statistics_of
@@ -71,3 +77,35 @@ def test_rows_count_by_their_weight():
     assert row_loss(True, True) is weighted_entropy
     assert row_loss(False, True) is weighted_squares
     assert row_loss(False, False)(answers, torch.zeros(2, 1)) == 13
+
+
+@pytest.mark.parametrize(
+    ("loads", "size", "streamed"), [(True, 5, False), (True, 6, True), (False, 1, True), (True, 4, False)]
+)
+def test_pictures_larger_than_half_of_what_is_free_are_streamed(loads, size, streamed, monkeypatch):
+    images = SimpleNamespace(loads=loads, bytes=size * 2**30, name="mine", train=range(1234))
+    asked = []
+    monkeypatch.setattr(classification, "streamable", lambda *given: asked.append(given) or images)
+    kind, config = ClassificationKind(), ClassificationConfig(dataset="folder", size=(16, 16), unreadable="skip")
+    found, told = kind.settled(config, 10 * 2**30)
+    assert asked == [("folder", (16, 16), True)]
+    assert found.stream == ("yes" if streamed else "auto")
+    said = f"mine is streamed: 1,234 pictures of {size}.0 GiB, and 10.0 GiB are free."
+    assert told == (said if streamed else "")
+    monkeypatch.setattr(classification, "streamable", lambda *given: None)
+    assert kind.settled(config, 1) == (config, "")
+    for other in (replace(config, stream="no"), replace(config, dataset="digits")):
+        assert kind.settled(other, 1) == (other, "")
+    assert kind.data_sets(config) == set()
+    assert kind.data_sets(replace(config, dataset="digits")) == {"digits"}
+
+
+def test_a_text_has_nothing_but_its_next_byte(tmp_path):
+    run = run_of("text/sim-single", "smoke")
+    (tmp_path / "mine.txt").write_text("abc" * 99)
+    data, kind = str(tmp_path / "mine.txt"), task_kind(run.task)
+    for goal in (None, "forecast"):
+        name, own = kind.on_own_table(run, "text/sim-single", data, OwnColumns((), goal))
+        assert (name, own.task.text) == ("mine/sim-single", str((tmp_path / "mine.txt").resolve()))
+    with pytest.raises(KoopsimError, match="is one text without labels; its next byte is all there is to be foretold"):
+        kind.on_own_table(run, "text/sim-single", data, OwnColumns(("y",), "label"))
