@@ -101,7 +101,7 @@ def _errors(seen: Observations, steps: int, model: EDMD, held_back: float) -> tu
     i, past = seen.longest, getattr(model.dictionary_, "history", 0)
     Z, control = seen.pieces[i], seen.control
     cut = int((1 - held_back) * len(Z))
-    back = max(0, cut - past)
+    back = cut - past  # below zero nothing can be fitted
     try:
         long = [k for k, piece in enumerate(seen.pieces) if len(piece) > past + 1]
         steering = control and [control[k][:cut] if k == i else control[k] for k in long]

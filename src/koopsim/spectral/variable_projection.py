@@ -53,7 +53,7 @@ class Terms:
             if pair:
                 out += [size * np.cos(a * l), size * np.sin(a * l)]
             else:
-                out.append(size * (-1.0) ** l if flip else size)
+                out.append(np.where(l % 2, -size, size) if flip else size)
         return np.column_stack(out), where
 
 
