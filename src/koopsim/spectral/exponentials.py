@@ -255,5 +255,6 @@ def _continued(terms: Terms, fitted: int, m: int) -> Array:
     out = [np.ones(l.size)]
     for g, a, pair, flip in zip(terms.growth, terms.angle, terms.paired, terms.flipped, strict=True):
         size = np.exp(np.clip(g * (l - (fitted - 1 if g > 0 else 0)), *RANGE))
-        out += [size * np.cos(a * l), size * np.sin(a * l)] if pair else [np.where(l % 2, -size, size) if flip else size]
+        alone = np.where(l % 2, -size, size) if flip else size
+        out += [size * np.cos(a * l), size * np.sin(a * l)] if pair else [alone]
     return np.column_stack(out)
