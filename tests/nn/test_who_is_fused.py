@@ -88,6 +88,7 @@ def test_neighbouring_maps_are_multiplied_first_only_in_full_precision_and_where
     points = SIM(nn.Identity(), lift_dim=6, outputs=3, hidden=4)
     assert points._foldable(torch.zeros(12, 6))  # twice as many rows as the lift has numbers
     assert not points._foldable(torch.zeros(11, 6))
+    assert not points._foldable(torch.zeros(2, 5, 6))
     assert not SIM(nn.Linear(2, 6), lift_dim=6, outputs=3, hidden=4)._foldable(torch.zeros(99, 2))
     points.h = nn.Linear(4, 3)
     assert not points._foldable(torch.zeros(12, 6))
