@@ -59,6 +59,7 @@ WAYS = {
 def test_a_share_counts_by_its_weight(name):
     way, given = WAYS[name](Rule())
     losses, g = (t.clone() for t in way(given))
+    assert (way.weight, way.world, way.diagnostics) == (1.0, ALONE, {})
     way.world, way.weight = World(0, 2), 0.25
     share, share_g = way(given)
     torch.testing.assert_close(share, losses / 4)
