@@ -125,6 +125,7 @@ def test_an_older_search_of_a_picture_is_let_go_of(tmp_path, each):
         begin(each, own, directory, 1)
     again = PictureSearches.create(tmp_path / "s", asked(), NAMES, overwrite=True)
     assert [begun for *_, begun in again.parts()] == [False] * 3
+    PictureSearches.create(tmp_path / "s", asked(), NAMES, overwrite=True)  # nor is there one to let go of
 
 
 def test_gone_on_with_every_picture_has_its_turn(each, monkeypatch):

@@ -8,6 +8,7 @@ from small_search import CPU, tiny_search
 from koopsim.engine.slots import Diverged
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
+from koopsim.runs import RunDirectory
 from koopsim.searching import trial as module
 from koopsim.searching.directory import SearchDirectory, search_from_dict, search_to_dict, take_folder
 from koopsim.searching.space import is_median, trial_run
@@ -114,3 +115,15 @@ def test_what_stops_a_new_search(tmp_path):
     (free / "bests" / "mine.txt").write_text("mine")
     SearchDirectory.create(free, SEARCH, overwrite=True)
     assert (free / "bests" / "mine.txt").exists()
+
+
+def test_the_best_of_an_older_search_is_let_go_of_and_stays_a_folder_of_ours(tmp_path):
+    directory = SearchDirectory.create(tmp_path / "s", SEARCH)
+    best = RunDirectory.create(directory.best_folder(0), SEARCH.base, SEARCH.name)
+    confirm = SearchDirectory.create(directory.confirm_folder, SEARCH)
+    for _ in range(2):  # the second time there is nothing to let go of
+        SearchDirectory.create(tmp_path / "s", SEARCH, again=True)
+        assert not best.config_file.exists()
+        assert not confirm.search_file.exists()
+        assert folders.is_ours(best.path)
+        assert folders.is_ours(confirm.path)
