@@ -104,8 +104,7 @@ class Lease:
             return [str(Path(__file__).with_name(words[0])), *words[1:]]
         begun = any((folder / name).exists() for name in ("config.json", "search.json", "pictures.json"))
         kept = (folder / "checkpoint.safetensors").exists() or words[0] != "train"
-        looks = ["--retrain", "0"] if "--retrain" in words else []  # a search does not keep this: it would look
-        own = [words[0], "--resume", str(folder), *looks] if begun and kept else [*words, "--out", str(folder)]
+        own = [words[0], "--resume", str(folder)] if begun and kept else [*words, "--out", str(folder)]
         own += ["--overwrite"] if begun and not kept else []  # stopped before its first epoch
         return ["-m", "koopsim", *own, "--device", self.arguments.device, "--json"]
 

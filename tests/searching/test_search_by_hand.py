@@ -38,7 +38,8 @@ def test_the_papers_search_unless_something_else_is_said(asked):
     search, out, how = asked[0]
     base = base_of(search.base)
     assert search == Search("copy/sim-two", base, space_of(base, "paper"), base.seed)
-    assert (out, how.session.device, how.retrain, how.per_picture) == (Path("searches") / "copy/sim-two", CPU, 1, False)
+    assert (out, search.retrain) == (Path("searches") / "copy/sim-two", 1)
+    assert (how.session.device, how.retrain, how.per_picture) == (CPU, None, False)
     koopsim.search("copy/sim-two", "here", scale="smoke", trials=5, confirm=2, space=["batch_size=3,4"], device="cpu",
                    progress=False)  # fmt: skip
     search, out, how = asked[1]
@@ -167,3 +168,20 @@ def test_pictures_by_themselves_need_a_task_of_many(backend, tmp_path, monkeypat
     with pytest.raises(KoopsimError, match="already holds a search"):
         start_search(search, tmp_path / "s", How(Session(CPU), per_picture=True))
     assert start_search(search, tmp_path / "s", How(Session(CPU), per_picture=True, overwrite=True)) == {"all": 1}
+
+
+def test_how_often_the_best_is_trained_again_stays_with_the_search(backend, tmp_path):
+    own = replace(SMALL, retrain=0)
+    assert Search(SMALL.name, SMALL.base, SMALL.space).retrain == 1
+    SearchDirectory.create(tmp_path / "s", own)
+    resume_search(tmp_path / "s", How(Session(CPU)))
+    assert backend[-1][3] == 0
+    file = SearchDirectory(tmp_path / "s").search_file
+    before = {key: value for key, value in json.loads(file.read_text()).items() if key != "retrain"}
+    file.write_text(json.dumps(before))  # of a version that did not keep it
+    resume_search(tmp_path / "s", How(Session(CPU)))
+    assert backend[-1][3] == 1
+    resume_search(tmp_path / "s", How(Session(CPU), retrain=2))
+    assert backend[-1][3] == 2
+    with pytest.raises(KoopsimError, match=r"retrain is -1; it lies between 0 and 10,000\."):
+        replace(SMALL, retrain=-1)

@@ -54,8 +54,8 @@ class TuneOptions:
     """Epochs before a trial may be stopped."""
     reduction: float | None = None
     """At each rung one in so many goes on."""
-    retrain: int = 1
-    """Seeds the best configuration is trained again with; 0: not at all."""
+    retrain: int | None = None
+    """Seeds the best configuration is trained again with: 1 unless told; 0: not at all. It stays with the search."""
     confirm: int = 0
     """Train so many of the best configurations again with other seeds and choose by their mean: the best of many single
     trials is the luckiest one. 0: choose by the search alone, as the paper does."""
@@ -138,7 +138,8 @@ def _search(options: TuneOptions, run: Run, name: str) -> Any:
     if "max_t" in changed and "grace" not in changed:  # a shorter search has a shorter first rung
         changed["grace"] = min(space.grace, changed["max_t"])
     space = replace(space, **changed)
-    asked = (options.at_once, options.engine, options.confirm, options.confirm_seeds)
+    seeds = 1 if options.retrain is None else options.retrain
+    asked = (options.at_once, options.engine, options.confirm, options.confirm_seeds, seeds)
     return Search(name, base, space, run.seed, options.backend, *asked)
 
 

@@ -47,19 +47,19 @@ def shown_nowhere(title: str, epochs: int | None = None) -> AbstractContextManag
 class How:
     """Where a search runs and how it is seen.
 
-    retrain       seeds the best configuration is trained again with
+    retrain       seeds the best configuration is trained again with, instead of the search's own number
     per_picture   a search of its own for each of the task's members
     """
 
     session: Session
-    retrain: int = 1
+    retrain: int | None = None
     per_picture: bool = False
     overwrite: bool = False
     cluster: Cluster = ANYWHERE
     shown: Shown = shown_nowhere
 
     def __post_init__(self) -> None:
-        if not 0 <= self.retrain <= MOST_RETRAININGS:
+        if self.retrain is not None and not 0 <= self.retrain <= MOST_RETRAININGS:
             raise KoopsimError(f"retrain is {self.retrain}; it lies between 0 and {MOST_RETRAININGS:,}.")
 
 
@@ -158,7 +158,8 @@ def _one(search: Search, directory: SearchDirectory, begun: bool, how: How, task
     best = chosen(search, trials, rows)
     with how.shown(f"{search.name}{which}, best trial", best.run.recipe.epochs) as listen:
         session = replace(how.session, listen=listen)
-        return conclude(search, directory, Ended(trials, seconds, rows), session, task, how.retrain)
+        seeds = search.retrain if how.retrain is None else how.retrain
+        return conclude(search, directory, Ended(trials, seconds, rows), session, task, seeds)
 
 
 def _backend(search: Search, directory: SearchDirectory, begun: bool, how: How, session: Session, task: Task) -> Any:

@@ -52,7 +52,7 @@ def confirming(search: Search, chosen: Sequence[Trial]) -> Search:
     count = len(chosen) * search.confirm_seeds
     space = replace(search.space, parameters=listed, trials=count, max_t=epochs, grace=epochs)  # no rung before the end
     base = replace(search.base, seed=search.base.seed + FRESH)
-    return replace(search, name=f"{search.name}, confirmed", base=base, space=space, confirm=0)
+    return replace(search, name=f"{search.name}, confirmed", base=base, space=space, confirm=0, retrain=1)
 
 
 def confirmed(
@@ -68,7 +68,8 @@ def confirmed(
     second = confirming(search, chosen)
     folder = SearchDirectory(folders.inside(directory.path, CONFIRM_FOLDER))
     asked = json.loads(json.dumps(search_to_dict(second)))
-    begun = folder.search_file.exists() and read_run_json(folder.search_file) == asked
+    found = read_run_json(folder.search_file) if folder.search_file.exists() else None
+    begun = isinstance(found, dict) and {"retrain": 1} | found == asked  # a file from before has none
     if not begun:
         folder = SearchDirectory.create(folder.path, second, again=True)
     again = train(second, folder, begun)

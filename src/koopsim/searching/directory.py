@@ -50,6 +50,7 @@ class Search:
     engine: str = "auto"  # of the local backend: stacked, separate, or whichever suits the model
     confirm: int = 0  # so many of the best configurations are trained again before one is chosen; 0: none
     confirm_seeds: int = 3  # with so many other seeds each
+    retrain: int = 1  # seeds the best configuration is trained again with, and looked at on the test split; 0: none
 
     def __post_init__(self) -> None:
         if self.confirm < 0:
@@ -58,6 +59,8 @@ class Search:
             raise KoopsimError(f"at_once is {self.at_once}; it lies between 1 and {MOST_TRIALS:,}.")
         if max(self.confirm, self.confirm_seeds) > MOST_RETRAININGS:
             raise KoopsimError(f"confirm and confirm_seeds go to {MOST_RETRAININGS:,} at most.")
+        if not 0 <= self.retrain <= MOST_RETRAININGS:
+            raise KoopsimError(f"retrain is {self.retrain}; it lies between 0 and {MOST_RETRAININGS:,}.")
         if not 0 <= self.seed < SEEDS:
             raise KoopsimError(f"The seed is {self.seed}; it lies between 0 and {SEEDS - 1}.")
         if self.confirm_seeds < 1:
@@ -74,7 +77,7 @@ class Cluster:
 
 
 KEPT = ("seed", "backend", "at_once", "engine")
-ADDED = ("confirm", "confirm_seeds")  # later: a file from before has its search without them
+ADDED = ("confirm", "confirm_seeds", "retrain")  # later: a file from before has its search without them
 
 
 def search_to_dict(search: Search) -> dict[str, Any]:
