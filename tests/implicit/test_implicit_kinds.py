@@ -174,14 +174,15 @@ def test_attention_is_a_kernels_where_it_is_usable_and_fits(monkeypatch):
     kernels = pytest.importorskip("koopsim.implicit.kernels.attention")
     q, k, v = torch.randn(3, 1, 4, 2, 8).unbind()
     plain = transformer._attended(q, k, v, 0.5)
-    monkeypatch.setattr(kernels, "attention", lambda q, k, v, scale, block: ((scale, block, v), None))
+    monkeypatch.setattr(kernels, "attention", lambda q, k, v, scale, block, active: ((scale, block, active, v), None))
     for usable, vmapped, fits in ((u, m, f) for u in (True, False) for m in (True, False) for f in (True, False)):
         monkeypatch.setattr(transformer, "usable", lambda *given, usable=usable: usable)
         monkeypatch.setattr(transformer, "vmapped", lambda q, vmapped=vmapped: vmapped)
         monkeypatch.setattr(kernels, "fits", lambda q, v, fits=fits: fits)
         found = transformer._attended(q, k, v, 0.5)
         if usable and fits and not vmapped:
-            assert found == (0.5, transformer.BLOCK, v)
+            assert found == (0.5, transformer.BLOCK, None, v)
+            assert transformer._attended(q, k, v, 0.5, k)[2] is k  # who is left out is handed on
         else:
             torch.testing.assert_close(found, plain)
 
