@@ -1,0 +1,34 @@
+"""Samples at the edges of pieces."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from koopsim.spectral.sampling import regular, without_gaps
+
+
+def test_samples_at_the_edges_of_pieces():
+    t = np.r_[0.0, 1.1, 1.9, 3.0, 8.0, 9.1, 9.9]  # four samples are bent through, three are not
+    found = regular(t, t**2, dt=1.0)
+    assert found.starts == [0.0]
+    assert_allclose(found.pieces[0][:, 0], [0, 1, 4, 9], atol=1e-9)
+    found = regular(np.r_[t, 11.2], np.r_[t, 11.2] ** 2, dt=1.0)
+    assert found.starts == [0.0, 8.0]
+    assert_allclose(found.pieces[1][:, 0], [64, 81, 100, 121], atol=1e-9)
+    joined = np.r_[0.0, 1.1, 1.9, 3.0, 7.0, 8.1]  # four steps without a sample are no gap yet
+    assert [len(p) for p in regular(joined, joined, dt=1.0).pieces] == [9]
+    assert regular(np.array([0.0, 2.0]), np.array([1.0, 2.0])).dt == 2.0
+    assert regular(np.array([0.0, 1.0, 2.0, 5.0]), np.arange(4.0)).dt == 1.0
+    slow = regular(1.001 * np.arange(20.0), np.arange(20.0))
+    assert slow.dt == pytest.approx(1.001, rel=1e-12)
+    assert regular(np.arange(5.0), np.arange(5.0), dt=1).dt == 1.0
+    for t, z, options, sentence in (
+        ([0.0], [1.0], {}, "needs two samples"), ([0.0, 0.0], [1.0, 2.0], {}, "must increase"),
+        ([0.0, 1.0], [1.0, 2.0], {"dt": 0.0}, "dt must be"), ([0.0, 5.0], [1.0, 2.0], {"dt": 1.0}, "are left"),
+        ([[0.0, 1.0]], [1.0, 2.0], {}, "as many times"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=sentence):
+            regular(np.array(t), np.array(z), **options)
+    missing = regular(np.array([0.0, np.nan, 2.0, 3.0]), np.array([1.0, 2.0, 3.0, np.nan]), dt=2.0)
+    assert missing.said == ("2 rows with missing values are left out",)
+    assert [p.tolist() for p in without_gaps(np.array([[1.0], [2.0], [np.nan], [3.0]]))] == [[[1.0], [2.0]]]
