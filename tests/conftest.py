@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,6 +87,18 @@ def _random_numbers_of_its_own(request: pytest.FixtureRequest) -> None:
         states = BEGAN.setdefault(module.__name__, {id(g): g.bit_generator.state for g in found})
         for generator in found:
             generator.bit_generator.state = states[id(generator)]
+
+
+@pytest.fixture(autouse=True)
+def _products_as_they_were(request: pytest.FixtureRequest) -> Iterator[None]:
+    """On a GPU a test that switches TF32 on, as a task's trainer does, leaves it on for no other."""
+    if request.node.get_closest_marker("cuda") is None:
+        yield
+        return
+    from koopsim.engine.as_it_was import torch_as_it_was
+
+    with torch_as_it_was():
+        yield
 
 
 GPU = re.compile(r"CUDA|GPU")

@@ -100,8 +100,56 @@ def test_a_share_counts_by_rows_or_by_what_its_loss_is_the_mean_of():
     assert part(Way(count=lambda targets: targets.sum()))._weight(given) == 1.0
 
 
+def test_a_run_that_goes_on_after_a_whole_epoch_can_capture_its_step(monkeypatch):
+    """It stands behind the epoch's last batch: on CUDA the batch there was an index out of bounds."""
+    stood = []
+
+    class Recorder:
+        def __init__(self, device):
+            pass
+
+        def record(self, step, state):
+            stood.append(own.members.positions.tolist())
+            before = {name: t.clone() for name, t in state().items()}
+            step()
+            for name, tensor in state().items():
+                tensor.copy_(before[name])
+
+    monkeypatch.setattr(parts, "Recorder", Recorder)
+    model, recipe = nn.Linear(3, 1), Recipe(batch_size=4, epochs=2, learning_rate=0.1)
+    samples = Samples(torch.randn(10, 3), torch.randn(10, 1))
+    own = part_of_one(model, loss, samples, recipe)
+    own.epoch()
+    kept = {name: t.clone() for name, t in own.state().items()}
+    assert kept["positions"].tolist() == [own.epoch_steps] == [3]
+    own = part_of_one(nn.Linear(3, 1), loss, samples, recipe, way=Way(capture=True))
+    own.load(kept, [1])
+    own.warm_up()
+    assert stood == [[0], [0]]
+    assert all(torch.equal(t, kept[name]) for name, t in own.state().items())
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_cuda_a_run_that_goes_on_after_a_whole_epoch_ends_as_if_it_had_not_stopped():
+    cuda, recipe = torch.device("cuda"), Recipe(batch_size=4, epochs=2, learning_rate=0.1)
+    torch.manual_seed(0)
+    samples = Samples(torch.randn(10, 3, device=cuda), torch.randn(10, 1, device=cuda))
+    whole = part_of_one(nn.Linear(3, 1).to(cuda), loss, samples, recipe)
+    whole.warm_up()
+    whole.epoch()
+    kept = {name: t.clone() for name, t in whole.state().items()}
+    own = part_of_one(nn.Linear(3, 1).to(cuda), loss, samples, recipe)
+    own.load(kept, [1])
+    own.warm_up()
+    whole.epoch()
+    own.epoch()
+    torch.cuda.synchronize()
+    assert all(torch.equal(t, whole.state()[name]) for name, t in own.state().items())
+
+
 def test_captured_steps_are_made_once_for_each_size_and_variant(monkeypatch):
-    made, replayed, adapted = [], [], []
+    recorders, made, replayed, adapted = [], [], [], []
 
     class Graph:
         def __init__(self, size):
@@ -110,16 +158,21 @@ def test_captured_steps_are_made_once_for_each_size_and_variant(monkeypatch):
         def replay(self):
             replayed.append(self.size)
 
-    def captured(step, state, device):
-        made.append((own.size, torch.backends.cudnn.benchmark, device.type))
-        return Graph(own.size)
+    class Recorder:
+        def __init__(self, device):
+            recorders.append(device.type)
 
-    monkeypatch.setattr(parts, "captured", captured)
+        def record(self, step, state):
+            made.append((own.size, torch.backends.cudnn.benchmark, step == own.step, state == own.state))
+            return Graph(own.size)
+
+    monkeypatch.setattr(parts, "Recorder", Recorder)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     own = part(Way(capture=True))
     monkeypatch.setattr(own.gradients, "adapt", lambda world: adapted.append((own.feed.said[-1][1], world)))
     own.warm_up()
-    assert made == [(4, True, "cpu"), (2, False, "cpu")]  # the last batch of an epoch is not worth trials
+    assert recorders == ["cpu"]  # one for all its graphs
+    assert made == [(4, True, True, True), (2, False, True, True)]  # the last batch of an epoch is not worth trials
     own.advance(0, 200)
     assert len(made) == 2
     assert replayed == [4] * 199 + [2]

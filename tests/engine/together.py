@@ -6,6 +6,7 @@ after two steps: the rest is done by others that begin with what the first ones 
 
 import os
 import signal
+import time
 import traceback
 import warnings
 from collections.abc import Iterator
@@ -87,7 +88,7 @@ def forked(number: int, size: int, store: Path, work) -> int:
                 work(world)
             status = 0
         except BaseException:
-            traceback.print_exc()
+            (store.parent / f"rank-{number}.txt").write_text(traceback.format_exc())
         finally:
             os._exit(status)
     return pid
@@ -99,14 +100,23 @@ def together(size: int, folder: Path, work):
     try:
         with joined(0, size, folder / "store") as world:
             said = work(world)
-    except BaseException:
+    except BaseException as error:
+        time.sleep(1)  # whoever failed first has said why by then
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        raise
-    finally:
         ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    assert not any(ended), f"ranks ended with {ended}"
+        error.add_note(f"ranks ended with {ended}; {what_ranks_said(folder)}")
+        raise
+    ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    assert not any(ended), f"ranks ended with {ended}; {what_ranks_said(folder)}"
     return said
+
+
+def what_ranks_said(folder: Path) -> str:
+    return (
+        "\n".join(f"{file.stem}: {file.read_text()[-2000:]}" for file in sorted(folder.glob("rank-*.txt")))
+        or "none said why"
+    )
 
 
 def beside(size: int, name: str, folder: Path) -> tuple:

@@ -1,9 +1,11 @@
 """What a model with a solver offers whoever trains it."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from koopsim.implicit import MonDEQ, SolverModel, Splitting, TransformerDEQ
+from koopsim.implicit import DEQ, MonDEQ, SolverModel, Splitting, TransformerDEQ
 
 torch.manual_seed(0)  # whoever was imported before: else what converges differs from run to run
 MODELS = {
@@ -63,18 +65,35 @@ def test_a_solve_that_ran_out_of_steps_asks_for_more():
     assert model.longest[0] == 3
 
 
-def test_a_solve_that_was_cut_short_gets_twice_the_steps():
+def test_a_solve_that_was_cut_short_gets_half_as_many_steps_again():
     """A step more each time would leave solves unconverged until the budget had crept up to them."""
     model = TransformerDEQ(heads=2, head_dim=4, model_dim=8, inner_dim=8)
     model.captured_steps = (8, 10)
     model.longest.copy_(torch.tensor([9, 7]))
     model.adapt()
-    assert model.captured_steps == (16, 7)
+    assert model.captured_steps == (12, 7)
     model.captured_steps = (20, 20)
     model.longest.copy_(torch.tensor([21, 20]))  # the second was just enough
     model.adapt()
     assert model.captured_steps == (30, 20)
-    assert model.limits == (30, 30)  # never beyond the limit
+    model.longest.copy_(torch.tensor([31, 17]))
+    model.adapt()
+    assert model.captured_steps == (30, 20)  # never beyond the limit; no graph of its own for a fifth less
+    assert model.limits == (30, 30)
+    model.longest.copy_(torch.tensor([25, 15]))  # the limit itself was nobody's choice
+    model.adapt()
+    assert model.captured_steps == (26, 15)
+
+
+def test_few_graphs_serve_a_training_whose_solves_vary():
+    """The longest solve of each 64 steps as a Broyden DEQ on copy memory had them: a graph each would be fourteen."""
+    model = TransformerDEQ(heads=2, head_dim=4, model_dim=8, inner_dim=8, deq=partial(DEQ, max_steps=80))
+    budgets = []
+    for longest in (81, 81, 42, 39, 36, 42, 42, 42, 43, 45, 53, 51, 41, 25, 25, 26, 25):
+        model.longest.fill_(min(longest, model.captured_steps[0] + 1))
+        model.adapt()
+        budgets.append(model.captured_steps[0])
+    assert budgets == [80, 80, 45, 45, 45, 45, 45, 45, 45, 45, 70, 70, 45, 26, 26, 26, 26]
 
 
 def test_a_model_that_leaves_something_out_is_told():

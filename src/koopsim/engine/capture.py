@@ -10,30 +10,38 @@ from torch import Tensor
 WARM_UP = 3  # steps before a capture, so that libraries have chosen their kernels
 
 
-def captured(
-    step: Callable[[], None], state: Callable[[], Mapping[str, Tensor]], device: torch.device
-) -> torch.cuda.CUDAGraph:
-    """The graph of `step`. `state()` is every tensor a step changes: the warm-up it needs leaves no trace in them."""
-    saved = {name: t.clone() for name, t in state().items()}
+class Recorder:
+    """The graphs of one trainer. They run one after the other, so they share a stream and their memory: a solver's
+    step has a graph for each number of steps it may take, and each would keep hundreds of megabytes to itself."""
 
-    def restore() -> None:
-        with torch.no_grad():
-            for name, tensor in state().items():  # what the warm-up made first, such as a sum, begins at zero
-                tensor.copy_(saved[name]) if name in saved else tensor.zero_()
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream = torch.cuda.Stream(
+            device
+        )  # its own: cuBLAS keeps a workspace a stream, two must not write into one
+        self.pool = torch.cuda.graph_pool_handle()
 
-    # A stream of its own: cuBLAS keeps a workspace a stream, and two trainers must not write into one.
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        for _ in range(WARM_UP):
+    def record(self, step: Callable[[], None], state: Callable[[], Mapping[str, Tensor]]) -> torch.cuda.CUDAGraph:
+        """The graph of `step`, which leaves nothing behind but what it writes into `state()`, every tensor it changes:
+        the warm-up it needs leaves no trace in them."""
+        saved = {name: t.clone() for name, t in state().items()}
+
+        def restore() -> None:
+            with torch.no_grad():
+                for name, tensor in state().items():  # what the warm-up made first, such as a sum, begins at zero
+                    tensor.copy_(saved[name]) if name in saved else tensor.zero_()
+
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self.stream):
+            for _ in range(WARM_UP):
+                step()
+                restore()
+        torch.cuda.current_stream(self.device).wait_stream(self.stream)
+        graph = torch.cuda.CUDAGraph()
+        with no_collection(), torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             step()
-            restore()
-    torch.cuda.current_stream(device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with no_collection(), torch.cuda.graph(graph, stream=stream):
-        step()
-    restore()
-    return graph
+        restore()
+        return graph
 
 
 @contextmanager

@@ -7,7 +7,7 @@ It is replaced whole or not at all, carries a digest of its tensors, and loading
 that is finished keeps only what a model is made of. Files of koopsim 0.1 are read too (old_state.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ def write_checkpoint(path: Path, parts: Mapping[int, Mapping[str, Tensor]], head
 def read_checkpoint(path: Path, finite: bool = True) -> tuple[dict[int, State], dict[str, Any], State]:
     """(states of parts by number, header, the rest); one line where there is none or it is broken."""
     try:
-        tensors, header = read_tensors(path, "koopsim checkpoint", finite=False)
+        tensors, header = read_tensors(path, "koopsim checkpoint", finite=False, older=_of_old)
     except FileNotFoundError:
         raise KoopsimError(f"There is no checkpoint {path}: the run never reached one; start it again.") from None
     for name, t in tensors.items() if finite else ():
@@ -50,6 +50,11 @@ def read_checkpoint(path: Path, finite: bool = True) -> tuple[dict[int, State], 
             raise KoopsimError(f"{path}: the tensor {name!r} holds NaN or infinite values. It cannot be used.")
     parts, rest = split_parts(tensors)
     return parts, header, rest
+
+
+def _of_old(tensors: Collection[str], header: Collection[str]) -> bool:
+    """Of koopsim 0.1, whose headers have another word for how far it is."""
+    return "run" not in header
 
 
 def split_parts(tensors: Mapping[str, Tensor]) -> tuple[dict[int, State], State]:
@@ -106,6 +111,7 @@ def models_of(
     judged = "averaged.parameters" in state  # else these are the weights to be judged, whatever the recipe says
     members = Members([model] * size, torch.zeros(size, 1, 4), 1, Rule.of(run.recipe) if judged else Rule())
     theirs = modern(dict(state), members)
+    _refuse_strange(theirs, members, path)
     kept = {f"buffer.{name}" for name in model.state_dict()}  # other buffers are what the model begins with
     own = {
         name: t
@@ -118,6 +124,13 @@ def models_of(
         for name, tensor in own.items():
             tensor.copy_(theirs[name])
     return list(members.models())
+
+
+def _refuse_strange(theirs: Mapping[str, Tensor], members: Members, path: Path) -> None:
+    """A tensor that is not known is somebody's, or one of ours under another name: the average, say, that is judged."""
+    strange = sorted(n for n in theirs if n not in members.state() and not n.startswith("diagnostics."))
+    if strange:
+        raise KoopsimError(f"{path} is not a whole koopsim checkpoint: the tensor {strange[0]!r} is not known.")
 
 
 def refuse_other_layout(said: Any, members: Members, path: Path) -> None:

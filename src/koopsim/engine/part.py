@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.config import Recipe
-from koopsim.engine.capture import captured
+from koopsim.engine.capture import Recorder
 from koopsim.engine.feeds import Feed, Resident
 from koopsim.engine.gradients import Gradients, Loss, choose
 from koopsim.engine.members import Members, Rule
@@ -82,6 +82,7 @@ class Part:
         self.compile, self.adaptive = way.compile, True  # adaptive: a solver may change what its captured step does
         self.size = feed.size_at(0)
         self._graphs: dict[object, torch.cuda.CUDAGraph] = {}
+        self._recorder: Recorder | None = None
 
     @property
     def device(self) -> torch.device:
@@ -160,8 +161,12 @@ class Part:
         """The captured step for the present batch size and variant, captured on first use."""
         key = (self.size, self.gradients.variant)
         if key not in self._graphs:
+            self._recorder = self._recorder or Recorder(self.device)
+            positions = self.members.positions.clone()
+            self.members.positions.zero_()  # a run that goes on after a whole epoch stands behind its last batch
             with no_trials(self.size != self.feed.size_at(0)):  # the epoch's last batch is one of many
-                self._graphs[key] = captured(self.step, self.state, self.device)
+                self._graphs[key] = self._recorder.record(self.step, self.state)
+            self.members.positions.copy_(positions)
         return self._graphs[key]
 
     def put(self, row: int, model: nn.Module, schedule: Tensor, seed: int) -> None:

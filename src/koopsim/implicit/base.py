@@ -83,7 +83,7 @@ class SolverModel(Model):
 class EquilibriumModel(SolverModel):
     """A model round one DEQ, its `deq`: `solve` finds the state, `read` the answer in it."""
 
-    LEVELS = (*range(2, 33), *range(34, 61, 2))
+    LEVELS = (*range(2, 25), 26, 28, 30, 32, 36, 40, 45, 50, 60, 70, 80, 100, 120, 150, 200)
     deq: Any  # a DEQ; that room is further down
 
     def solve(self, x: Tensor, z0: Any = None) -> tuple[Any, DEQInfo]:
@@ -111,13 +111,13 @@ class EquilibriumModel(SolverModel):
         self.deq.captured_steps = steps
 
     def _budget(self, needed: int, now: int, limit: int) -> int:
-        """As many as were needed; a solve that was cut short, nobody knows by how much, gets twice as many.
+        """As many as were needed; a solve that was cut short, nobody knows by how much, gets half as many again.
 
-        One more at a time would leave solves unconverged until the budget had crept up to them. For the sake of one
-        step less it is left as it is: each is a graph of its own.
+        One more at a time would leave solves unconverged until the budget had crept up to them. For the sake of a fifth
+        less it is left as it is: each is a graph of its own, and the next long solve is not far.
         """
         if not needed:
             return now
-        wanted = max(needed, 2 * now) if needed > now else needed
+        wanted = max(needed, now + now // 2) if needed > now else needed
         level = min(next((level for level in self.LEVELS if level >= wanted), limit), limit)
-        return now if level == now - 1 else level
+        return now if 0.8 * now <= level < now < limit else level
