@@ -10,6 +10,7 @@ who trained the model. Loading never executes code: the file names a kind of mod
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,8 @@ def read_saved(path: Path | str) -> Saved:
     if not isinstance(about, dict) or "model" not in about:
         raise KoopsimError(f"{path} holds no model of koopsim; model.save(path) writes one.")
     config = from_dict(ModelConfig, about["model"], f"{path}: model")
-    takes = about.get("takes") and inputs_from_dict(about["takes"], f"{path}: takes")
+    said = about.get("takes")
+    takes = None if said is None else inputs_from_dict(said, f"{path}: takes")
     return Saved(str(about.get("name") or path.stem), config, takes, tensors)
 
 
@@ -103,7 +105,8 @@ def load_saved(path: Path | str, device: torch.device | str = "cpu") -> nn.Modul
     require_match(model.state_dict(), saved.tensors, path, "model of another configuration than it says")
     model.to(next((t.dtype for t in saved.tensors.values() if t.is_floating_point()), torch.float32))
     model.load_state_dict(saved.tensors)
-    return known(model, saved.config, saved.takes).to(device).eval()
+    require_fit(model.eval(), saved.takes, f"{path}: takes")
+    return known(model, saved.config, saved.takes).to(device)
 
 
 def known(model: nn.Module, config: ModelConfig, takes: Inputs | None = None) -> nn.Module:
@@ -111,6 +114,30 @@ def known(model: nn.Module, config: ModelConfig, takes: Inputs | None = None) ->
     for name, value in (("config", config), ("takes", takes)):
         setattr(model, name, value)
     return model
+
+
+@torch.no_grad()
+def require_fit(model: nn.Module, takes: Inputs | None, where: Path | str) -> None:
+    """Refuse what was written of a model's inputs where it cannot be given them, or has too few answers.
+
+    A copy of the model is shown a sample of zeros: whatever kind it is, and whatever it counts.
+    """
+    if takes is None:
+        return
+    given, answered = takes.FIELDS
+    x, first = torch.from_numpy(takes.sample()), next(model.parameters())
+    try:
+        found = copy.deepcopy(model)(x.to(first.dtype) if x.is_floating_point() else x)
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        shape = " x ".join(map(str, x.shape[1:]))
+        raise KoopsimError(
+            f"{where}: {given!r} makes inputs of {shape}, which the network does not take ({why})."
+        ) from error
+    if found.shape[-1] < takes.outputs:
+        raise KoopsimError(
+            f"{where}: {answered!r} needs {takes.outputs} outputs, and the network has {found.shape[-1]}."
+        )
 
 
 def _require_same(built: nn.Module, model: nn.Module, config: Any) -> None:

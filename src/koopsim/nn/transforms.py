@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from importlib import import_module
 from importlib.util import find_spec
+from threading import Thread
 
 import torch
 from torch import Tensor
@@ -20,6 +22,15 @@ def usable(*tensors: Tensor) -> bool:
     if not TRITON or not tensors[0].is_cuda or torch.compiler.is_exporting():
         return False
     return torch.compiler.is_compiling() or not differentiated(*tensors)
+
+
+def import_ahead(device: torch.device) -> None:
+    """Begin to import Triton where a step will need it, while the host reads, copies to the GPU and hashes.
+
+    They need no lock of the interpreter's. Whoever imports it too waits for the rest.
+    """
+    if TRITON and device.type == "cuda":
+        Thread(target=import_module, args=("koopsim.nn.kernels.adam",), name="koopsim-kernels").start()
 
 
 def on_cpu(*tensors: Tensor) -> bool:

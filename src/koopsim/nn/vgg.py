@@ -18,6 +18,7 @@ from koopsim.nn.linear import Linear
 from koopsim.nn.padding import padded_kernels, patch_product, patches
 from koopsim.nn.synced import SyncedNorm
 from koopsim.nn.transforms import on_cpu, usable, vmapped
+from koopsim.nn.wide_norm import batch_norm
 
 
 class VGG(nn.Module):
@@ -70,7 +71,8 @@ class VGG(nn.Module):
                 seen, own = cast(Tensor, layer.running_mean), bias.detach()
                 mean = seen - own
                 shift, momentum = torch.add(layer.bias, bias, alpha=0), cast(float, layer.momentum)
-                x = F.batch_norm(x, mean, layer.running_var, layer.weight, shift, True, momentum, layer.eps)
+                running = mean, cast(Tensor, layer.running_var)
+                x = batch_norm(x, running, layer.weight, shift, momentum, layer.eps)
                 seen.copy_(mean + own)
                 cast(Tensor, layer.num_batches_tracked).add_(1)
             else:
