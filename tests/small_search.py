@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import torch
 
+from koopsim.config import to_dict
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
 from koopsim.presets import run_of
@@ -35,6 +36,18 @@ def tiny_search(name="copy/sim-two", trials=8, batches=(8, 16), rates=(1e-3, 3e-
         parameters["model.fourier.bandwidth"] = LogUniform(1.0, 100.0)
     space = SearchSpace(parameters, trials, max_t=4, grace=1)
     return Search(name, run, space, **more)
+
+
+FOUND = {
+    "name": "x", "metric": "psnr", "trials": 2, "ended": {}, "environment": {}, "pictures": [], "seconds": 1.0,
+    "best": {"trial": 0, "t": 1, "psnr": 1.0, "values": {}},
+}  # the least that a search's result.json says  # fmt: skip
+
+
+def result_of_run(run, **more):
+    """The least that a run's result.json says, and more."""
+    least = {"name": "x", "run": to_dict(run), "environment": {}, "parameters": 1, "metrics": []}
+    return least | {"train_seconds": 1.0, "milliseconds_per_step": 0.5} | more
 
 
 def trained_alone(run, task, epochs, device=CPU):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from koopsim import training
 from koopsim.config import CopyMemoryConfig, TCNConfig
 from koopsim.engine import drive
 from koopsim.engine.drive import Stopped
@@ -49,6 +50,17 @@ def test_a_run_leaves_all_its_files(tmp_path):
     assert result["steps"] == 20
     assert result["environment"]["versions"]["torch"]
     assert "test" in result
+
+
+def test_kernels_are_imported_ahead_of_a_new_run_and_of_one_that_goes_on(tmp_path, monkeypatch):
+    begun = []
+    monkeypatch.setattr(training, "import_ahead", begun.append)
+    start_run(small(), tmp_path / "r", "copy/sim-two", Session(CPU))
+    resume_run(tmp_path / "r", Session(CPU))
+    assert begun == [CPU]  # a finished run is only read
+    (tmp_path / "r" / "result.json").unlink()
+    resume_run(tmp_path / "r", Session(CPU))
+    assert begun == [CPU, CPU]
 
 
 def test_validation_is_watched_when_it_is_held_out(tmp_path):
@@ -188,6 +200,9 @@ def test_a_header_whose_step_is_not_the_tensors_is_refused(tmp_path):
     far = {"done": 0, "groups": 1, "epoch": 1, "step": 1, "seconds": 0.1}
     write_tensors(file, tensors, {"run": far, "layout": {}})
     with pytest.raises(KoopsimError, match="differ in their steps"):
+        resume_run(out, Session(torch.device("cpu")))
+    write_tensors(file, tensors, {"run": far | {"done": 1, "epoch": 0, "step": 0}, "layout": {}})
+    with pytest.raises(KoopsimError, match="group 1 is called done before its end"):
         resume_run(out, Session(torch.device("cpu")))
     write_tensors(file, tensors, {"run": far | {"groups": 10**18}, "layout": {}})
     with pytest.raises(KoopsimError, match="of another run"):

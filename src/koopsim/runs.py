@@ -27,6 +27,7 @@ from koopsim.config import Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.files.json import json_text, read_json, read_lines
+from koopsim.files.shapes import naming, require_shape
 from koopsim.files.writing import append_line, named, write_atomically, write_figure, write_json
 from koopsim.origin import commit
 
@@ -35,6 +36,15 @@ __all__ = ["RunDirectory", "environment", "named", "read_run_json", "write_atomi
 RUN_FILES = (
     "config.json", "data.json", "inputs.json", "env.json", "metrics.jsonl", "checkpoint.safetensors", "result.json",
 )  # fmt: skip
+MADE_AGAIN = " Delete it, and --resume makes it again."
+FIGURES = {"*": float}
+RESULT = {
+    "name": str, "run": dict, "environment": dict, "parameters": int,
+    "metrics": [{"epoch": int, "seconds": float, "*": float}],
+    "train_seconds": float, "milliseconds_per_step": float, "set_up_seconds?": float, "best_epoch?": int,
+    "test?": FIGURES, "valid?": FIGURES, "look?": {"missing?": {"*": str}},
+    "intervals?": {"radii": [[float]], "coverage": float},
+}  # what is taken out of a result; there may be more in it  # fmt: skip
 LOOKS = "looks.jsonl"  # added to, never begun anew: who chooses by a test figure has to count how often it was seen
 
 
@@ -97,7 +107,8 @@ class RunDirectory:
         if not name or not name.isprintable() or len(name) > 1000:
             raise KoopsimError(f"{self.config_file}: the name {name[:100]!r} cannot be one of a run.")
         try:
-            return name, from_dict(Run, config["run"], str(self.config_file))
+            with naming(self.config_file):
+                return name, from_dict(Run, config["run"], str(self.config_file))
         except (KeyError, TypeError, ValueError) as error:
             raise KoopsimError(f"{self.config_file} is not a run's configuration: {error!r}.") from error
 
@@ -142,10 +153,17 @@ class RunDirectory:
         return read_lines(self.looks_file, lambda look: None if isinstance(look.get("test"), dict) else "no test in it")
 
     def read_result(self) -> dict[str, Any]:
-        return read_run_json(self.result_file)
+        """What came out; one line where it is no run's result, as it may be after somebody's edit."""
+        result = read_run_json(self.result_file)
+        require_shape(result, RESULT, self.result_file, "the result of a run", MADE_AGAIN)
+        with naming(self.result_file):
+            from_dict(Run, result["run"], "its run")
+        return result
 
     def read_environment(self) -> dict[str, Any]:
-        return read_run_json(self.environment_file)
+        found = read_run_json(self.environment_file)
+        require_shape(found, dict, self.environment_file, "a run's environment")
+        return found
 
 
 @folders.known_before_markers

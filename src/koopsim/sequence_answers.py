@@ -75,6 +75,8 @@ def outputs_of(model: nn.Module, inputs: SequenceInputs, values: list[Array]) ->
             x = x[..., 0] if x.ndim == 3 and x.shape[2] == 1 else x
             tensor = torch.from_numpy(x).to(first.device)
             found = model(tensor if inputs.bytes else tensor.to(first.dtype)).double().cpu().numpy()
+            if found.shape[-1] != inputs.outputs:
+                raise KoopsimError(f"The model has {found.shape[-1]} outputs where {inputs.outputs} are named.")
             for i, own in enumerate(some):
                 yield start + i, found[i, : len(own)]
     finally:
@@ -149,9 +151,7 @@ class Forecasts:
 
 def forecasts(model: nn.Module, inputs: SequenceInputs, found: Sequences, intervals: dict[str, Any]) -> Forecasts:
     """How each sequence goes on after its last step."""
-    radii = np.array(intervals["radii"], float)
-    if inputs.goal != "forecast" or radii.shape != (inputs.ahead, len(inputs.targets)):
-        raise KoopsimError("This run does not forecast: it was trained to name sequences.")
+    radii = _radii(inputs, intervals)
     places = inputs.target_places
     scale = np.array(inputs.scale)[places]
     values = inputs.scaled(found.values, found.path)
@@ -170,6 +170,16 @@ def forecasts(model: nn.Module, inputs: SequenceInputs, found: Sequences, interv
     return Forecasts(found.names, inputs.targets, middle, radii, coverage, past, times)
 
 
+def _radii(inputs: SequenceInputs, intervals: dict[str, Any]) -> Array:
+    """(h, D): one for every step ahead and every target, in their units."""
+    if inputs.goal != "forecast":
+        raise KoopsimError("This run does not forecast: it was trained to name sequences.")
+    rows, wide = intervals["radii"], len(inputs.targets)
+    if len(rows) != inputs.ahead or any(len(row) != wide or min(row) < 0 for row in rows):
+        raise KoopsimError(f"The radii in result.json are not {inputs.ahead} x {wide} widths: one a step and target.")
+    return np.array(rows, float)
+
+
 def _ahead(found: Sequences, inputs: SequenceInputs) -> list[Array]:
     """Times of the steps ahead: as far apart as the last ones were, in the median."""
     steps = np.arange(1, inputs.ahead + 1)
@@ -182,7 +192,7 @@ def backtest(
     model: nn.Module, inputs: SequenceInputs, found: Sequences, intervals: dict[str, Any]
 ) -> dict[str, float]:
     """Errors of forecasts from every step of these sequences that has a truth, and how often the intervals held it."""
-    radii = np.array(intervals["radii"], float)
+    radii = _radii(inputs, intervals)
     h, places = inputs.ahead, inputs.target_places
     scale = np.array(inputs.scale)[places]
     errors, naive = [], []

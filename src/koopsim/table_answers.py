@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from koopsim.datasets.table import DataTable, read_table
 from koopsim.datasets.table_inputs import TableInputs
+from koopsim.errors import KoopsimError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -83,9 +84,12 @@ def asked_of(model: nn.Module, inputs: TableInputs, table: DataTable) -> Tensor:
     model.eval()
     try:
         with torch.no_grad():
-            return torch.cat([model(piece).double() for piece in x.split(ROWS)])
+            found = torch.cat([model(piece).double() for piece in x.split(ROWS)])
     finally:
         model.train(was_training)
+    if found.shape[1] != inputs.outputs:
+        raise KoopsimError(f"The model has {found.shape[1]} outputs where {inputs.outputs} answers are named.")
+    return found
 
 
 def answer_table(model: nn.Module, inputs: TableInputs, table: DataTable | Path | str) -> TableAnswers:

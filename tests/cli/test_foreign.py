@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from koopsim.cli import main
 from koopsim.files import folders
+from koopsim.files.tensors import digest_of
 from koopsim.runs import RunDirectory
 
 RUN = (
@@ -253,16 +254,16 @@ def test_a_run_from_before_there_were_markers_is_ours(run, capsys):
 # ---------------------------------------------------------------- nothing wrong in silence
 
 
-def changed(run: Path, how, digest: bool = False) -> None:
-    """The checkpoint with its tensors or header changed, with or without the digest it had."""
+def changed(run: Path, how, digest: str = "right") -> None:
+    """The checkpoint with its tensors or header changed, and the digest it had, a right one or none."""
     file = run / "checkpoint.safetensors"
     tensors = load_file(file)
     with safe_open(file, framework="pt") as opened:
         header = dict(opened.metadata())
-    if not digest:
-        header.pop("digest")
+    old = header.pop("digest")
     how(tensors, header)
-    save_file(tensors, file, metadata=header)
+    new = {"old": {"digest": old}, "right": {"digest": digest_of(tensors, header)}, "none": {}}[digest]
+    save_file(tensors, file, metadata=header | new)
 
 
 def weights(change):
@@ -282,17 +283,19 @@ def position(**changed):
 @pytest.mark.parametrize(
     ("how", "digest", "why"),
     [
-        (weights(lambda t: t + 1), True, "digest does not match"),
-        (weights(lambda t: t > 0), False, "is bool where float32 belongs"),
-        (weights(lambda t: t.to(torch.uint8)), False, "is uint8 where float32 belongs"),
-        (weights(lambda t: t * float("nan")), False, "holds NaN"),
-        (weights(lambda t: t[:, :1].clone()), False, "has shape"),
-        (position(step=float("nan")), False, "NaN is no number"),
-        (position(epoch=True), False, "'epoch'"),
-        (position(step=-1), False, "'step'"),
-        (position(epoch=10**6), False, "'epoch'"),
-        (lambda t, h: h.update(run="[" * 5000), False, "nested more than"),
-        (lambda t, h: h.pop("run"), False, "checkpoint"),
+        (weights(lambda t: t + 1), "old", "digest does not match"),
+        (weights(lambda t: t + 1), "none", "has no digest, which every koopsim checkpoint is written with"),
+        (lambda t, h: t.update({"0/averagedx": t["0/flat"] + 1}), "right", "'averagedx' is not known"),
+        (weights(lambda t: t > 0), "right", "is bool where float32 belongs"),
+        (weights(lambda t: t.to(torch.uint8)), "right", "is uint8 where float32 belongs"),
+        (weights(lambda t: t * float("nan")), "right", "holds NaN"),
+        (weights(lambda t: t[:, :1].clone()), "right", "has shape"),
+        (position(step=float("nan")), "right", "NaN is no number"),
+        (position(epoch=True), "right", "'epoch'"),
+        (position(step=-1), "right", "'step'"),
+        (position(epoch=10**6), "right", "'epoch'"),
+        (lambda t, h: h.update(run="[" * 5000), "right", "nested more than"),
+        (lambda t, h: h.pop("run"), "right", "checkpoint"),
     ],
 )
 def test_damaged_weights_are_noticed(how, digest, why, run, capsys):

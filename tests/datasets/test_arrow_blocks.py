@@ -41,6 +41,16 @@ def write(path, own, rows=2):
             file.write_table(own, max_chunksize=rows)
 
 
+@pytest.mark.parametrize(
+    "told", [b"[" * 5000, b"null", b"{", b'{"info": 3}', b'{"info": {"features": {"label": {"names": "ab"}}}}']
+)
+def test_a_schema_that_names_no_classes_leaves_the_labels(tmp_path, told):
+    """It is somebody's text, as deep as they like."""
+    own = table(list(range(20))).replace_schema_metadata({b"huggingface": told})
+    write(tmp_path / "a.parquet", own)
+    assert stream_images(str(tmp_path / "a.parquet")).classes == ("0", "1")
+
+
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "feather"])
 def test_every_fifth_group_is_for_testing(tmp_path, ending):
     write(tmp_path / f"a.{ending}", table(list(range(20))))

@@ -52,16 +52,6 @@ def test_of_typed_files(tmp_path, asked):
     ]
 
 
-def test_of_netcdf(tmp_path, asked):
-    xarray = pytest.importorskip("xarray")
-    pytest.importorskip("h5netcdf")
-    xarray.Dataset({"x": ("time", np.zeros(5))}, {"time": np.arange(5.0)}).to_netcdf(
-        tmp_path / "n.nc", engine="h5netcdf"
-    )
-    series.read_series(tmp_path / "n.nc")
-    assert asked == [(2 * (5 * 8 + 5 * 8), "n.nc asks for")]
-
-
 def test_of_what_a_model_sees(asked):
     inputs = TableInputs((NumberInput("a", 0.0, 0.0, 1.0, True), CategoryInput("c", ("u", "v"), True)), (Target("y"),))
     own = DataTable("t", [Column("a", np.zeros(7)), Column("c", np.zeros(7, np.int32), ("u",))])

@@ -252,6 +252,6 @@ def test_a_description_that_cannot_be(deviation):
     good = TableInputs((NumberInput("a", 0.0, 0.0, 1.0, False),), (Target("y", None, 0.0, 0.5),))
     assert TableInputs.from_dict(good.as_dict(), "f") == good
     bad = TableInputs(good.columns, (Target("y", None, 0.0, deviation),))
-    for wrong in (bad.as_dict(), good.as_dict() | {"columns": []}):
-        with pytest.raises(KoopsimError, match="names no columns, no target, or a deviation that is not positive"):
+    for wrong, why in ((bad.as_dict(), "'deviation of y' is"), (good.as_dict() | {"columns": []}, "names no columns")):
+        with pytest.raises(KoopsimError, match=f"^f: .*{why}"):
             TableInputs.from_dict(wrong, "f")

@@ -46,7 +46,7 @@ def test_by_hand(given):
 def test_json_and_back(given):
     inputs = learnt(given)
     assert TableInputs.from_dict(json.loads(json.dumps(inputs.as_dict())), "f") == inputs
-    with pytest.raises(KoopsimError, match="names no columns"):
+    with pytest.raises(KoopsimError, match="'targets' names no target"):
         TableInputs.from_dict(inputs.as_dict() | {"targets": []}, "f")
 
 

@@ -105,10 +105,22 @@ def test_every_flipped_byte_of_a_tensor_file_is_noticed(tmp_path):
         assert header != {"position": {"epoch": 3}} or set(tensors) != {"w"}, f"byte {at} was not noticed"
 
 
-def test_a_tensor_file_from_before_digests_is_read_and_nan_is_not(tmp_path):
+def test_a_tensor_file_without_a_digest_is_read_only_of_an_older_make(tmp_path):
     save_file({"w": torch.ones(2)}, tmp_path / "old", metadata={"position": "{}"})
-    assert read_tensors(tmp_path / "old", "checkpoint")[1] == {"position": {}}
-    save_file({"w": torch.tensor([1.0, math.nan])}, tmp_path / "nan")
+    seen = []
+
+    def older(tensors, header):
+        seen.append((set(tensors), set(header)))
+        return True
+
+    assert read_tensors(tmp_path / "old", "checkpoint", older=older)[1] == {"position": {}}
+    assert seen == [({"w"}, {"position"})]
+    with pytest.raises(KoopsimError, match="old has no digest, which every checkpoint is written with"):
+        read_tensors(tmp_path / "old", "checkpoint")
+
+
+def test_nan_in_a_tensor_file_is_named(tmp_path):
+    write_tensors(tmp_path / "nan", {"w": torch.tensor([1.0, math.nan])}, {})
     with pytest.raises(KoopsimError, match="'w' holds NaN or infinite"):
         read_tensors(tmp_path / "nan", "checkpoint")
     assert read_tensors(tmp_path / "nan", "state", finite=False)[0]["w"].isnan().any()

@@ -263,6 +263,11 @@ def cases() -> list[Case]:
     add("search-open", "state.safetensors .koopsim", "tune --resume . --retrain 0 --json", 3, "resume search-open", cpu)
     add("search-open", "search.json", "tune --resume . --retrain 0 --json", 4, None, cpu)
     add("search", "result.json", "tune --resume . --json", 6, None, cpu)
+    add("copy", "result.json", "train --resume .", 3, None, cpu)  # told in words, not as JSON
+    add("files", "table/result.json", "train --resume table", 2, None, cpu)
+    add("search", "result.json search.json", "tune --resume .", 3, None, cpu)
+    add("each", "pictures.json china/result.json", "tune --resume .", 2, None, cpu)
+    add("files", "ahead/result.json", "forecast ahead --data log.csv --json", 3, None, cpu)
     add("search", "trials.csv search.json result.json best/result.json", "report . --out r --json", 1)
     add(
         "each-open",

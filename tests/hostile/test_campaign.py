@@ -4,14 +4,19 @@ import io
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+
+from koopsim.errors import KoopsimError
+from koopsim.files.tensors import read_tensors, write_tensors
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mutations import KINDS, json_values, mutated, tensor_metadata
+from mutations import KINDS, json_values, mutated, tensor_metadata, tensor_values
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -39,6 +44,22 @@ def test_a_header_without_metadata_is_changed_too():
     header = b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
     data = len(header).to_bytes(8, "little") + header + bytes(4)
     assert tensor_metadata(data, random.Random(0)) != data
+
+
+def test_tensors_are_changed_under_a_digest_that_is_old_gone_or_right_again(tmp_path):
+    """The checks behind the digest are tried too: NaN is named in most files, the digest in the others."""
+    file, said = tmp_path / "w.safetensors", Counter()
+    write_tensors(file, {"w": torch.ones(3)}, {"run": {"step": 1}})
+    whole = file.read_bytes()
+    for seed in range(60):
+        file.write_bytes(tensor_values(whole, random.Random(seed)))
+        with pytest.raises(KoopsimError) as error:
+            read_tensors(file, "checkpoint")
+        words = ("does not match", "has no digest", "holds NaN or infinite")
+        said.update(word for word in words if word in str(error.value))
+    assert sum(said.values()) == 60
+    assert min(said.values()) >= 5
+    assert said.most_common(1)[0][0] == "holds NaN or infinite"
 
 
 @pytest.mark.slow

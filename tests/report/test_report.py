@@ -55,12 +55,16 @@ def test_rows_of_our_own_are_rows_of_their_own():
     own = [made("cifar10/sim-single", accuracy=0.8), made("cifar10/mondeq-multi", accuracy=0.7)]
     own[0]["run"]["model"]["projector"] = True
     own[1]["run"]["recipe"]["epochs"] = 40
-    table = classification_table([*own, made("cifar10/sim-single"), made("cifar10/mondeq-multi")])
+    own.append(made("cifar10/mdeq", accuracy=0.6))
+    own[2]["run"]["model"]["gradient"] = "phantom"
+    usual = [made(f"cifar10/{kind}") for kind in ("sim-single", "mondeq-multi", "mdeq")]
+    table = classification_table([*own, *usual])
     assert table is not None
     shown = {row[1]: (row[3], row[4]) for row in table.rows}
     assert shown == {
         "SIM (single)": ("75.00", "79.4 ± 0.2"), "SIM (single), V U = I": ("80.00", "-"),
         "monDEQ (multi)": ("75.00", "72.0 ± 0.3"), "monDEQ (multi), 40 epochs": ("70.00", "72.0 ± 0.3"),
+        "multiscale DEQ": ("75.00", "-"), "multiscale DEQ, phantom gradient": ("60.00", "-"),
     }  # fmt: skip
 
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-import torch
+from slots_here import Beside, Telling
 from small_search import CPU, tiny_search
 
-from koopsim.engine.slots import Diverged, Slots
+from koopsim.engine.slots import Diverged
 from koopsim.errors import KoopsimError
 from koopsim.searching import local, packing
 from koopsim.searching.directory import SearchDirectory
@@ -14,62 +14,6 @@ from koopsim.searching.local import LocalSearch
 from koopsim.searching.packing import BESIDE_ON, STACK_ON, SlotsOf
 from koopsim.searching.stacking import stack_key
 from koopsim.training import Session
-
-
-class Telling(Slots):
-    """Trials that have trained already: `loss(trial, epoch)`. A trial is known by its seed."""
-
-    loss = staticmethod(lambda trial, t: 1.0)
-    most = 99  # more at a time do not fit
-
-    def __init__(self, runs, epochs, said):
-        if len(runs) > self.most:
-            raise torch.OutOfMemoryError("too many")
-        self.runs, self.ages, self.said, self.epochs = list(runs), [0] * len(runs), said, epochs
-        said.append(("open", [r.seed for r in runs], epochs))
-
-    epoch_steps = 2
-    sparse = property(lambda self: 2 * sum(r is not None for r in self.runs) <= len(self.runs))
-
-    def warm_up(self): ...
-    def advance(self, first, last): ...
-    def describe(self): ...
-
-    def start(self, slot, run):
-        assert self.runs[slot] is None
-        self.runs[slot], self.ages[slot] = run, 0
-
-    def add(self, run):
-        self.runs.append(run)
-        self.ages.append(0)
-
-    def stop(self, slot):
-        self.runs[slot] = None
-
-    def begin_epoch(self):
-        self.said.append([None if r is None else r.seed for r in self.runs])
-        assert len(self.said) < 200, "it goes on and on"
-
-    def figures(self, slot):
-        found = self.loss(self.runs[slot].seed, self.ages[slot])
-        if isinstance(found, Exception):
-            raise found
-        return {"train_loss": 0.5, "loss": found}
-
-    def compact(self, keep):
-        self.said.append(("compact", list(keep)))
-        self.runs, self.ages = [self.runs[i] for i in keep], [self.ages[i] for i in keep]
-
-    def state(self):
-        return {"ages": torch.tensor(self.ages)}
-
-    def load(self, state, ages):
-        assert state["ages"].tolist() == list(ages)
-        self.ages = list(ages)
-
-
-class Beside(Telling):
-    """Side by side."""
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from small_search import CPU, tiny_search
+from small_search import CPU, result_of_run, tiny_search
 
+from koopsim.errors import KoopsimError
 from koopsim.runs import RunDirectory
 from koopsim.searching import outcome
 from koopsim.searching.directory import SearchDirectory
@@ -32,7 +33,7 @@ def trainings(monkeypatch):
 
     def train_run(run, folder, name, session, begun, task):
         found.append((folder.path.name, name, run.seed, begun, task))
-        result = {"test": {"loss": float(len(found))}}
+        result = result_of_run(run, test={"loss": float(len(found))})
         folder.result_file.write_text(json.dumps(result))
         return result
 
@@ -70,6 +71,18 @@ def test_what_was_trained_is_used_again_and_what_was_begun_goes_on(ended, traini
     trials[1].run = replace(trials[1].run, seed=77)  # another run: it begins anew
     conclude(search, directory, Ended(trials), Session(CPU))
     assert trainings[-1][2:4] == (77, False)
+
+
+@pytest.mark.parametrize("test", [{"test": {}}, {"test": {"accuracy": 1.0}}, {}])
+def test_what_was_trained_again_and_edited_is_named(ended, trainings, test):
+    search, directory, trials = ended
+    conclude(search, directory, Ended(trials), Session(CPU))
+    file = RunDirectory(directory.best_folder(0)).result_file
+    whole = json.loads(file.read_text())
+    del whole["test"]
+    file.write_text(json.dumps(whole | test))
+    with pytest.raises(KoopsimError, match=r"best/result\.json is not .*'test(\.loss)?' is missing"):
+        conclude(search, directory, Ended(trials), Session(CPU))
 
 
 def test_no_retraining_no_test_figures(ended, trainings):

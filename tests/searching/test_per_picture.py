@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from small_search import CPU, tiny_search
+from small_search import CPU, FOUND, result_of_run, tiny_search
 
 from koopsim.errors import KoopsimError
 from koopsim.runs import RunDirectory
@@ -27,9 +27,12 @@ def each(tmp_path):
     return PictureSearches.create(tmp_path / "s", asked(), NAMES)
 
 
+BEST = FOUND["best"]
+
+
 def result_of(directory, number, **more):
-    best = {"trial": 0, "psnr": 20.0 + number, "values": {"recipe.learning_rate": number / 100}}
-    found = {"seconds": float(10 * number), "best": best} | more
+    best = BEST | {"psnr": 20.0 + number, "values": {"recipe.learning_rate": number / 100}}
+    found = FOUND | {"seconds": float(10 * number), "best": best} | more
     directory.result_file.write_text(json.dumps(found))
 
 
@@ -69,29 +72,30 @@ def test_networks_trained_again_are_put_together(each):
         begin(each, own, directory, number, test={"psnr": 30.0 + number})
         folder = RunDirectory.create(directory.best_folder(0), own.base, "image/sim-rff")
         lines = [{"epoch": e, "seconds": float(number), "psnr": 10.0 * number + e} for e in (1, 2)]
-        folder.result_file.write_text(json.dumps({"parameters": 100 + number, "train_seconds": float(number),
-                                                  "milliseconds_per_step": 0.5, "metrics": lines}))  # fmt: skip
+        found = result_of_run(own.base, metrics=lines, parameters=100 + number, train_seconds=float(number))
+        folder.result_file.write_text(json.dumps(found))
     result = each.gather()
     assert result["test"]["psnr"] == pytest.approx(32.0)
     assert (result["parameters"], result["train_seconds"]) == ([101, 102, 103], 6.0)
     assert result["milliseconds_per_step"] == 1.5
     assert result["metrics"] == [{"epoch": e, "seconds": 6.0, "psnr": 20.0 + e} for e in (1, 2)]
-    (each.path / "dog" / "result.json").write_text(json.dumps({"seconds": 1.0, "best": {"psnr": 1.0, "values": {}}}))
+    (each.path / "dog" / "result.json").write_text(json.dumps(FOUND))
     assert "test" not in each.gather()  # one of them was not
     assert each.parts() == []
 
 
 @pytest.mark.parametrize(
-    "found", [[], {}, {"seconds": 1.0}, {"seconds": "1", "best": {"psnr": 1.0, "values": {}}},
-              {"best": {"psnr": 1.0, "values": {}}}, {"seconds": 1.0, "best": {"psnr": 1.0}},
-              {"seconds": 1.0, "best": {"values": {}}}, {"seconds": 1.0, "best": {"psnr": "1", "values": {}}},
-              {"seconds": 1.0, "best": [1.0]}],
+    ("found", "field"),
+    [([], "it is"), ({}, "'name'"), (FOUND | {"seconds": "1"}, "'seconds'"), (FOUND | {"best": [1.0]}, "'best'"),
+     ({k: v for k, v in FOUND.items() if k != "seconds"}, "'seconds'"), (FOUND | {"metric": "loss"}, "'loss'"),
+     (FOUND | {"best": BEST | {"psnr": "1"}}, "'psnr'"), (FOUND | {"best": BEST | {"values": []}}, r"'best\.values'"),
+     (FOUND | {"test": {"psnr": None}}, r"'test\.psnr'"), (FOUND | {"test": {}}, "'psnr' is missing")],
 )  # fmt: skip
-def test_a_result_that_is_not_whole_is_named(each, found):
+def test_a_result_that_is_not_whole_is_named(each, found, field):
     for number, (own, directory, _) in enumerate(each.parts(), 1):
-        begin(each, own, directory, number)
+        begin(each, own, directory, number, test={"psnr": 1.0})
     (each.path / "emu" / "result.json").write_text(json.dumps(found))
-    with pytest.raises(KoopsimError, match=r"emu/result\.json"):
+    with pytest.raises(KoopsimError, match=rf"emu/result\.json.*{field}"):
         each.gather()
 
 
@@ -99,6 +103,8 @@ def test_the_shortest_curve_decides_how_long_the_mean_is():
     curves = [[{"epoch": 1, "seconds": 1.0, "a": 2.0}, {"epoch": 2, "seconds": 1.0, "a": 4.0}],
               [{"epoch": 1, "seconds": 2.0, "a": 6.0}]]  # fmt: skip
     assert _mean_lines(curves) == [{"epoch": 1, "seconds": 3.0, "a": 4.0}]
+    curves[1][0]["b"] = 1.0  # which the other does not have
+    assert _mean_lines(curves[::-1]) == [{"epoch": 1, "seconds": 3.0, "a": 4.0}]
 
 
 @pytest.mark.parametrize("names", [["a", "a"], ["result.json"], ["best"], ["ray"], ["confirm"], ["../a"], [""], [3]])

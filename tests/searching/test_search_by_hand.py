@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from small_search import CPU, tiny_search
+from small_search import CPU, FOUND, tiny_search
 
 import koopsim
 from koopsim.errors import KoopsimError
@@ -143,7 +143,7 @@ def test_gone_on_with_it_is_loaded_first_and_what_is_confirmed_is_another_search
     assert resume_search(tmp_path / "s", How(Session(CPU))) == {"name": own.name}
     assert [d if d == "loaded" else d[1] for d in backend[:4]] == [own.name, "loaded", f"{own.name} again", "loaded"]
     assert backend[4][0].confirmed == [[f"{own.name} again"]]
-    result = {"name": "as it was written", "best": {}}
+    result = FOUND | {"name": "as it was written"}
     directory.result_file.write_text(json.dumps(result))
     assert resume_search(tmp_path / "s", How(Session(CPU))) == result
     assert len(backend) == 5  # nothing was done

@@ -1,59 +1,14 @@
 """A worker of a hybrid search, call by call: its engine says what is written here, and nothing is trained."""
 
 import pytest
-import torch
+from slots_here import Telling
 from small_search import tiny_search
 
-from koopsim.engine.slots import Diverged, Slots
+from koopsim.engine.slots import Diverged
 from koopsim.files.tensors import tensors_of
 from koopsim.searching import stack_worker
 from koopsim.searching.packing import SlotsOf
 from koopsim.searching.stack_worker import Epoch, StackWorker
-
-
-class Telling(Slots):
-    """Trials that have trained already; a trial is known by its seed."""
-
-    wild = None  # {(trial, epoch): an error, or a loss}
-    epoch_steps = 3
-
-    def __init__(self, runs, epochs):
-        self.runs, self.ages, self.said = list(runs), [0] * len(runs), [("open", [r.seed for r in runs], epochs)]
-
-    sparse = property(lambda self: 2 * sum(r is not None for r in self.runs) <= len(self.runs))
-
-    def warm_up(self): ...
-    def describe(self): ...
-
-    def start(self, slot, run):
-        assert self.runs[slot] is None
-        self.runs[slot], self.ages[slot] = run, 0
-
-    def stop(self, slot):
-        self.runs[slot] = None
-
-    def begin_epoch(self):
-        self.said.append([None if r is None else r.seed for r in self.runs])
-
-    def advance(self, first, last):
-        assert (first, last) == (0, 3)
-
-    def figures(self, slot):
-        found = self.wild.get((self.runs[slot].seed, self.ages[slot]), 1.0)
-        if isinstance(found, Exception):
-            raise found
-        return {"train_loss": 0.5, "loss": found}
-
-    def compact(self, keep):
-        self.said.append(("compact", list(keep)))
-        self.runs, self.ages = [self.runs[i] for i in keep], [self.ages[i] for i in keep]
-
-    def state(self):
-        return {"w": torch.tensor(self.ages)}
-
-    def load(self, state, ages):
-        self.said.append(("load", state["w"].tolist()))
-        self.ages = list(ages)
 
 
 @pytest.fixture
@@ -63,7 +18,6 @@ def worker(monkeypatch):
     monkeypatch.setattr(stack_worker, "prepared", lambda payload, device: (search, None))
     monkeypatch.setattr(SlotsOf, "slots", lambda self, runs, epochs: Telling(runs, epochs))
     monkeypatch.setattr(SlotsOf, "room", lambda self, run, at_once: at_once or 99)
-    monkeypatch.setattr(Telling, "wild", {})
     return StackWorker("", "cpu")
 
 
@@ -100,8 +54,9 @@ def test_ranks_are_closed_only_where_that_pays(worker):
     assert worker.epoch({0: None}, False).slots == [None, 1, 2]
 
 
-def test_ends_of_trials(worker):
-    Telling.wild = {(0, 1): Diverged("it is nan"), (1, 1): float("nan"), (2, 1): KeyError("x")}
+def test_ends_of_trials(worker, monkeypatch):
+    wild = {(0, 1): Diverged("it is nan"), (1, 1): float("nan"), (2, 1): KeyError("x")}
+    monkeypatch.setattr(Telling, "loss", staticmethod(lambda trial, t: wild.get((trial, t), 1.0)))
     worker.begin([0, 1, 2, 3], None)
     found = worker.epoch({}, True)
     assert found.lines[:3] == [
@@ -129,7 +84,8 @@ def test_a_saved_stack_goes_on_with_its_free_slots(worker):
     other = StackWorker("", "cpu")
     again = other.begin([], None, header["stack"] | {"tensors": tensors})
     assert again == Epoch(slots=[0, None, 2])
-    assert other.engine.said == [("open", [0, 0, 2], 4), ("load", [2, 1, 2])]
+    assert other.engine.said == [("open", [0, 0, 2], 4)]
+    assert other.engine.ages == [2, 1, 2]
     assert [r and r.seed for r in other.engine.runs] == [0, None, 2]
     lines = other.epoch({1: 4}, True).lines
     assert [(line["index"], line["t"]) for line in lines] == [(0, 3), (4, 1), (2, 3)]
@@ -151,11 +107,6 @@ def test_a_slot_stays_free_where_its_trial_cannot_begin(worker, monkeypatch):
 
 
 def test_memory_that_is_too_small(worker, monkeypatch):
-    def few(self, runs, epochs):
-        if len(runs) > 1:
-            raise torch.OutOfMemoryError("too many")
-        return Telling(runs, epochs)
-
-    monkeypatch.setattr(SlotsOf, "slots", few)
+    monkeypatch.setattr(Telling, "most", 1)
     found = worker.begin([3, 1, 2, 0, 4], None)
     assert (found.slots, found.back, found.lines) == ([3], [1, 2, 0, 4], [])

@@ -74,7 +74,7 @@ def test_a_search_written_down_is_the_search():
     before = {k: v for k, v in data.items() if k not in ("confirm", "confirm_seeds")}
     assert search_from_dict(before, "f") == replace(own, confirm=0, confirm_seeds=3)
     for key in ("run", "space", "name", "seed", "backend", "at_once", "engine"):
-        with pytest.raises(KoopsimError, match=f"f is not a search: KeyError.'{key}'"):
+        with pytest.raises(KoopsimError, match=f"f is not a search: '{key}' is missing"):
             search_from_dict({k: v for k, v in data.items() if k != key}, "f")
 
 

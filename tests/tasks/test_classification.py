@@ -65,6 +65,14 @@ def test_channel_statistics_are_those_of_the_floats():
     np.testing.assert_allclose(mean, (x / 255).mean((0, 2, 3)), rtol=1e-12)
     np.testing.assert_allclose(deviation[:2], (x / 255).std((0, 2, 3))[:2], rtol=1e-10)
     assert deviation[2] == 1.0
+    for found, same in zip(channel_statistics(torch.from_numpy(x)), (mean, deviation), strict=True):
+        assert found.tolist() == same.tolist()
+
+
+def test_statistics_are_of_all_training_images_whatever_share_is_learnt():
+    whole, share = (Classification(ClassificationConfig("digits", train=train)) for train in (None, 100))
+    assert torch.equal(whole.scale, share.scale)
+    assert torch.equal(whole.shift, share.shift)
 
 
 def test_evaluate_counts_what_is_right(digits):

@@ -11,7 +11,7 @@ from koopsim.bench.setting import Setting, in_precision, model_of, solver_note
 from koopsim.bench.timing import Maker, Timing, Work, measure
 from koopsim.bench.training import image_of
 from koopsim.config import CopyMemoryConfig
-from koopsim.engine.capture import captured
+from koopsim.engine.capture import Recorder
 from koopsim.implicit.monotone import MonDEQ
 from koopsim.nn import SIM
 from koopsim.nn.fuse import fuse
@@ -30,7 +30,7 @@ def answering(model: Function, x: Tensor, setting: Setting, capture: bool = Fals
             with torch.autocast(x.device.type, dtype=setting.autocast, enabled=setting.autocast is not None):
                 model(x)
 
-        return captured(work, dict, x.device).replay if capture else work
+        return Recorder(x.device).record(work, dict).replay if capture else work
 
     return make
 

@@ -91,6 +91,12 @@ class BenchFindings:
         }
 
 
+WRITTEN = {
+    "precision": str, "machine": {"name": str}, "comparisons": [{"row": str}], "curves": list, "skipped": dict,
+    "row_seconds": dict,
+}  # what `merged` takes out of a bench.json  # fmt: skip
+
+
 def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """What two calls of `koopsim bench` wrote, as one: rows that the second measured take the place of the first's.
 

@@ -43,9 +43,11 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "bench")
     from koopsim import bench
+    from koopsim.bench.result import WRITTEN
     from koopsim.engine.drive import pick_device
     from koopsim.files import folders
     from koopsim.files.json import json_text
+    from koopsim.files.shapes import require_shape
     from koopsim.runs import read_run_json, write_json
 
     device = pick_device(arguments.device)
@@ -64,7 +66,9 @@ def main(argv: list[str]) -> int:
         if arguments.out is not None:
             stack.enter_context(folders.held(arguments.out))
             folders.claim(arguments.out, "bench", ("bench.json", "growth.png"), arguments.overwrite)
-            before = read_run_json(file) if file.exists() else None
+            if file.exists():
+                before = read_run_json(file)
+                require_shape(before, WRITTEN, file, "what koopsim bench writes")
         findings = bench.run(arguments.rows, device, arguments.quick, arguments.precision, listen)
         for row in said:
             listen(row, findings)

@@ -35,7 +35,7 @@ def _intervals(what: Path | str) -> dict[str, Any]:
     if not RunDirectory(what).result_file.exists():
         raise KoopsimError(f"{what} is unfinished: koopsim train --resume {what}.")
     found = RunDirectory(what).read_result().get("intervals")
-    if not isinstance(found, dict) or not isinstance(found.get("radii"), list):
+    if found is None:
         raise KoopsimError(f"{what} has no calibrated intervals: it was not trained to forecast.")
     return found
 

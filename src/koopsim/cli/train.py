@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from koopsim.cli import parse
+from koopsim.cli.waking import wake_gpu
 from koopsim.config import Run, to_dict
 from koopsim.datasets.coming import read_ahead
 from koopsim.errors import KoopsimError
@@ -102,7 +103,7 @@ def main(argv: list[str]) -> int:
     if argv[0].startswith("-"):
         raise KoopsimError("Name the preset first: koopsim train PRESET [options]. 'koopsim presets' lists them.")
     asked, name, rest = argv, argv[0], argv[1:]
-    _read_ahead(name, rest)
+    _begin(name, rest)
     # These three decide the defaults of all other options, so they are read before them.
     scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"
     if _given(rest, "--recipe") == "best":
@@ -123,10 +124,15 @@ def main(argv: list[str]) -> int:
     return _train(arguments.options, arguments.run, name, asked)
 
 
-def _read_ahead(name: str, rest: list[str]) -> None:
-    """Begin with the preset's data set, if these words are to train on one: a name of none begins nothing."""
-    if _given(rest, "--data") is None and _given(rest, "--scale") != "smoke" and not {"-h", "--help"} & {*rest}:
-        read_ahead(name.split("/")[0])
+def _begin(name: str, rest: list[str]) -> None:
+    """Begin with what needs no PyTorch: the preset's data set and a GPU's context, if these words will use them."""
+    if {"-h", "--help"} & {*rest}:
+        return
+    if _given(rest, "--data") is None and _given(rest, "--scale") != "smoke":
+        read_ahead(name.split("/")[0])  # a name of none begins nothing
+    several = _given(rest, "--devices") or _given(rest, "--backend") or "RANK" in os.environ
+    if not several and _given(rest, "--device") in (None, "auto", "cuda", "cuda:0"):
+        wake_gpu()
 
 
 def _given(argv: list[str], option: str) -> str | None:
@@ -224,7 +230,7 @@ def _show(result: dict, path: Path, as_json: bool) -> int:
         print(json_text(result))
         return 0
     split = "test" if "test" in result else "valid"
-    figures = "  ".join(f"{key} {value:.4g}" for key, value in result[split].items())
+    figures = "  ".join(f"{key} {value:.4g}" for key, value in result.get(split, {}).items())
     print(f"{result['name']}  {result['parameters']:,} parameters  {split}: {figures}")
     pace = f"{result['milliseconds_per_step']:.3f} ms a step"
     best = f", the best epoch {result['best_epoch']} kept" if "best_epoch" in result else ""

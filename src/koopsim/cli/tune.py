@@ -149,6 +149,7 @@ def _tune(options: TuneOptions, search: Any) -> int:
     from koopsim.searching.carrying_out import How, resume_search, start_search
     from koopsim.searching.confirm import confirmed_search
     from koopsim.searching.directory import Cluster, SearchDirectory
+    from koopsim.searching.per_picture import PictureSearches
     from koopsim.training import Session
 
     session = Session(pick_device(options.device), False if options.eager else None, options.compile)
@@ -165,7 +166,7 @@ def _tune(options: TuneOptions, search: Any) -> int:
     except Stopped:
         print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {out}", file=sys.stderr)
         return 130
-    return (_show_pictures if "settings" in result else _show)(result, out, options.json)
+    return (_show_pictures if PictureSearches(out).file.exists() else _show)(result, out, options.json)
 
 
 def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from PIL import Image
 from koopsim.datasets.blocks import Rows, Shape, Source, StreamedImages
 from koopsim.datasets.folder import decoded
 from koopsim.errors import KoopsimError
+from koopsim.files.json import parse_json
 
 IMAGES, LABELS = ("image", "img", "picture", "pixels"), ("label", "labels", "fine_label", "class", "target", "y")
 OPEN = 64  # files that a process keeps open
@@ -210,7 +210,7 @@ def _classes(schema: Any, label: str, values: list[Any]) -> tuple[str, ...]:
     """The names in Hugging Face's schema, where it has them; else the labels themselves."""
     told = (schema.metadata or {}).get(b"huggingface")
     try:
-        names = json.loads(told)["info"]["features"][label]["names"] if told else None
-        return tuple(str(names[value]) for value in values) if names else tuple(map(str, values))
-    except (KeyError, TypeError, IndexError, ValueError):
+        names = parse_json(told, "its schema")["info"]["features"][label]["names"] if told else None
+        return tuple(str(names[value]) for value in values) if isinstance(names, list) else tuple(map(str, values))
+    except (KeyError, TypeError, IndexError, KoopsimError):
         return tuple(map(str, values))

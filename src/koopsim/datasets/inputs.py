@@ -9,10 +9,11 @@ when a folder is read for training.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
@@ -23,9 +24,12 @@ from koopsim.datasets.images import Images
 from koopsim.datasets.sequence_inputs import SequenceInputs
 from koopsim.datasets.table_inputs import TableInputs
 from koopsim.errors import KoopsimError
+from koopsim.files.memory import require_memory
+from koopsim.files.shapes import require_different, require_divisor, require_field
 from koopsim.runs import read_run_json, write_json
 
 FILE = "inputs.json"
+LARGEST = 8192  # pixels of a side that a classifier may take
 STILL = 1e-6  # a deviation so small is a channel's that never changes
 
 
@@ -33,6 +37,7 @@ STILL = 1e-6  # a deviation so small is a channel's that never changes
 class ImageInputs:
     """What a classifier takes and what it answers."""
 
+    FIELDS: ClassVar = ("shape", "classes")  # what decides how wide inputs are, and how many answers there are
     classes: tuple[str, ...]
     shape: tuple[int, int, int]  # channels, height, width
     scale: tuple[float, ...]  # one a channel
@@ -85,9 +90,25 @@ class ImageInputs:
     def as_dict(self) -> dict[str, Any]:
         return to_dict(self)
 
+    @property
+    def outputs(self) -> int:
+        return len(self.classes)
+
+    def sample(self) -> np.ndarray:
+        """One picture as the model sees it, of zeros."""
+        require_memory(64 * math.prod(self.shape), "A picture asks for")
+        return np.zeros((1, *self.shape), np.float32)
+
     @classmethod
     def from_dict(cls, data: Any, where: str) -> ImageInputs:
-        return from_dict(cls, data, where)
+        """What a file says, if it can be."""
+        found = from_dict(cls, data, where)
+        require_field(max(found.shape) <= LARGEST, where, "shape", f"has a side of more than {LARGEST:,} pixels")
+        require_field(bool(found.classes), where, "classes", "names none")
+        require_different(found.classes, where, "classes")
+        for value in found.scale:
+            require_divisor(value, where, "scale")
+        return found
 
 
 Inputs = ImageInputs | TableInputs | SequenceInputs

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from koopsim.config import from_dict, to_dict
 from koopsim.datasets.sequences import Sequences, carried_forward
 from koopsim.errors import KoopsimError
+from koopsim.files.shapes import require_different, require_divisor, require_field
 from koopsim.kinds import OwnColumns, SequenceShape
 
 Array = NDArray[Any]
@@ -27,6 +28,7 @@ Array = NDArray[Any]
 class SequenceInputs:
     """What a model of sequences takes and what it answers."""
 
+    FIELDS: ClassVar = ("channels", "classes")  # what decides how wide inputs are, and how many answers there are
     goal: Literal["classify", "tag", "forecast"]
     channels: tuple[str, ...]
     scale: tuple[float, ...]  # one a channel; () of bytes
@@ -100,6 +102,25 @@ class SequenceInputs:
     def as_dict(self) -> dict[str, Any]:
         return to_dict(self)
 
+    def sample(self) -> Array:
+        """Two steps of one sequence as the model sees them, of zeros."""
+        if self.bytes:
+            return np.zeros((1, 2), np.uint8)
+        return np.zeros((1, 2) if len(self.channels) == 1 else (1, 2, len(self.channels)), np.float32)
+
     @classmethod
     def from_dict(cls, data: Any, where: str) -> SequenceInputs:
-        return from_dict(cls, data, where)
+        """What a file says, if it can be."""
+        found = from_dict(cls, data, where)
+        for field in ("channels", "targets", "classes"):
+            require_different(getattr(found, field), where, field)
+        for value in found.scale:
+            require_divisor(value, where, "scale")
+        strange = next((name for name in found.targets if name not in found.channels), None)
+        require_field(strange is None, where, "targets", f"says {str(strange)[:40]!r}, which is no channel")
+        if found.goal == "forecast":
+            require_field(bool(found.targets) and bool(found.scale), where, "targets", "names no channel of numbers")
+            require_field(found.ahead >= 1, where, "ahead", f"is {found.ahead}; expected at least 1")
+        else:
+            require_field(bool(found.classes), where, "classes", "names none")
+        return found

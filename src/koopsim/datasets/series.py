@@ -11,10 +11,7 @@ A column `t` or `time` is time and no state; a column `trajectory` says which on
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,11 +23,11 @@ from koopsim.datasets.delimited import Delimited, is_missing, is_number
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.arrays import read_npy, read_npz
 from koopsim.files.memory import require_memory
+from koopsim.files.netcdf import TIMES, read_netcdf
 from koopsim.files.opened import MEBI, require_plain
 
 Array = NDArray[Any]
 Meaning = Literal["matrix", "trajectory"]
-TIMES = ("t", "time", "times")
 SHOWN = 6  # arrays that a refusal lists
 MOST_TEXT = 4096 * MEBI
 
@@ -93,7 +90,7 @@ def read_numbers(path: Path) -> Array:
 def _read(path: Path) -> Series:
     readers: dict[str, Callable[[Path], Series]] = {
         ".csv": _read_text, ".tsv": _read_text, ".npy": _read_npy, ".npz": _read_npz, ".parquet": _read_parquet,
-        ".nc": _read_xarray, ".nc4": _read_xarray, ".cdf": _read_xarray, ".h5": _read_xarray, ".hdf5": _read_xarray,
+        ".nc": _read_netcdf, ".nc4": _read_netcdf, ".cdf": _read_netcdf, ".h5": _read_netcdf, ".hdf5": _read_netcdf,
     }  # fmt: skip
     if path.suffix.lower() not in readers:
         raise KoopsimError(f"{path} is neither a run directory nor one of {', '.join(readers)}.")
@@ -244,62 +241,8 @@ def _read_parquet(path: Path) -> Series:
     return _table(columns, path)
 
 
-def _read_xarray(path: Path) -> Series:
-    try:
-        import xarray
-    except ImportError:
-        raise KoopsimError(f"{path} needs xarray and h5netcdf: pip install 'koopsim[data]'.") from None
-    problem = ""
-    with _no_last_words():
-        try:
-            with _opened(xarray, path) as dataset:
-                arrays = _arrays_of(dataset, path)
-        except KoopsimError:
-            raise
-        except Exception as error:  # the same of HDF5
-            problem = _first(error)
-        if problem:
-            gc.collect()
-    if problem:
-        raise KoopsimError(f"{path} cannot be read by xarray: {problem}.")
-    return _variables(arrays, path)
-
-
-@contextmanager
-def _no_last_words() -> Iterator[None]:
-    """h5netcdf's file that could not be opened cannot be closed either, and says so when it is thrown away."""
-    before, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
-    try:
-        yield
-    finally:
-        sys.unraisablehook = before
-
-
-def _arrays_of(dataset: Any, path: Path) -> dict[str, Any]:
-    wanted = {str(n): v for n, v in dataset.variables.items() if v.dtype.kind in "fciubM"}
-    require_memory(2 * sum(v.nbytes for v in wanted.values()), f"{path} asks for")
-    time = next((n for n in wanted if n.lower() in TIMES), None)
-    along = wanted[time].dims[0] if time and wanted[time].dims else None
-    arrays = {}
-    for name, variable in wanted.items():
-        if name != time and name in variable.dims:
-            continue  # a coordinate of space
-        if along is not None and along in variable.dims:
-            variable = variable.transpose(along, ...)
-        elif along is not None:
-            continue
-        array = np.asarray(variable.values)
-        arrays[name] = array.reshape(array.shape[0], -1) if array.ndim > 2 else array
-    return arrays
-
-
-def _opened(xarray: Any, path: Path) -> Any:
-    """NetCDF 3 by SciPy, NetCDF 4 and plain HDF5 by h5netcdf."""
-    with path.open("rb") as file:
-        classic = file.read(3) == b"CDF"
-    if classic:
-        return xarray.open_dataset(path, engine="scipy")
-    return xarray.open_dataset(path, engine="h5netcdf", phony_dims="sort")
+def _read_netcdf(path: Path) -> Series:
+    return _variables(read_netcdf(path), path)
 
 
 def _first(error: BaseException) -> str:

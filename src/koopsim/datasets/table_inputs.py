@@ -13,7 +13,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from koopsim.config import from_dict, to_dict
 from koopsim.datasets.table import Column, DataTable
 from koopsim.errors import KoopsimError
 from koopsim.files.memory import require_memory
+from koopsim.files.shapes import require_different, require_divisor, require_field
 
 Array = NDArray[Any]
 Meaning = Literal["classification", "regression"]
@@ -120,6 +121,7 @@ class Target:
 class TableInputs:
     """What a model takes of a table and what it answers."""
 
+    FIELDS: ClassVar = ("columns", "targets")  # what decides how wide inputs are, and how many answers there are
     columns: tuple[NumberInput | CategoryInput, ...]
     targets: tuple[Target, ...]
 
@@ -176,11 +178,27 @@ class TableInputs:
     def as_dict(self) -> dict[str, Any]:
         return to_dict(self)
 
+    def sample(self) -> Array:
+        """One row as the model sees it, of zeros."""
+        return np.zeros((1, self.width), np.float32)
+
     @classmethod
     def from_dict(cls, data: Any, where: str) -> TableInputs:
+        """What a file says, if it can be: nobody else's names, a scale that can be divided by, one kind of target."""
         found = from_dict(cls, data, where)
-        if not found.columns or not found.targets or any(t.deviation <= 0 for t in found.targets):
-            raise KoopsimError(f"{where} names no columns, no target, or a deviation that is not positive.")
+        require_field(bool(found.columns), where, "columns", "names no columns")
+        require_field(bool(found.targets), where, "targets", "names no target")
+        for field, own in (("columns", found.columns), ("targets", found.targets)):
+            require_different([one.name for one in own], where, field)
+        scaled = [column for column in found.columns if isinstance(column, NumberInput)]
+        for one in (*scaled, *found.targets):
+            require_divisor(one.deviation, where, f"deviation of {one.name[:40]}")
+        for column in found.columns:
+            require_different(column.words if isinstance(column, CategoryInput) else (), where, "words")
+        classes = [target.classes for target in found.targets if target.classes is not None]
+        alone = not classes or (len(found.targets) == 1 and len(classes[0]) > 1)
+        require_field(alone, where, "classes", "belongs to one target alone, which has at least two")
+        require_different(classes[0] if classes else (), where, "classes")
         return found
 
 

@@ -1,7 +1,7 @@
 """Tensors from anyone's safetensors file: whole, of the kinds and shapes that are expected, and finite.
 
     header (JSON, bounded)  ->  "digest": SHA-256 over names, kinds, shapes and bytes of all tensors and the rest of the
-    header, compared before anything is used; files from before it was written are taken without
+    header, compared before anything is used; only files of a make from before it was written are taken without
 
 A file cannot carry code. What a digest does not tell (somebody may have computed it anew), the checks do.
 """
@@ -9,7 +9,7 @@ A file cannot carry code. What a digest does not tell (somebody may have compute
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 DIGEST = "digest"
+Older = Callable[[Collection[str], Collection[str]], bool]  # (names of tensors, of the header's entries)
+
+
+def never(tensors: Collection[str], header: Collection[str]) -> bool:
+    """Of what was always written with a digest."""
+    return False
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> int:
@@ -56,8 +62,13 @@ def digest_of(tensors: Mapping[str, Tensor], texts: Mapping[str, str]) -> str:
     return found.hexdigest()
 
 
-def read_tensors(path: Path, what: str, finite: bool = True) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """(tensors, header) of a file; FileNotFoundError where there is none, one line where it is broken."""
+def read_tensors(
+    path: Path, what: str, finite: bool = True, older: Older = never
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """(tensors, header) of a file; FileNotFoundError where there is none, one line where it is broken.
+
+    `older` knows by the names of its tensors and of its header a file from before there were digests.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -69,6 +80,11 @@ def read_tensors(path: Path, what: str, finite: bool = True) -> tuple[dict[str, 
         raise
     except (SafetensorError, OSError, ValueError, RuntimeError, OverflowError) as error:
         raise KoopsimError(f"{path} is not a whole {what} ({_first(error)}). It cannot be used.") from error
+    if DIGEST not in texts and not older(tensors, texts):
+        raise KoopsimError(
+            f"{path} has no digest, which every {what} is written with: it was taken out, or another program wrote the "
+            "file. Use the file as koopsim wrote it."
+        )
     return tensors, _believed(tensors, texts, str(path), finite)
 
 
@@ -81,6 +97,8 @@ def tensors_of(data: bytes, what: str) -> tuple[dict[str, Tensor], dict[str, Any
         tensors = load(data)
         head = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")].decode(), what)
         texts = dict(head.get("__metadata__", {}))
+        if DIGEST not in texts:
+            raise ValueError("they have no digest")
     except (SafetensorError, ValueError, RuntimeError, OverflowError, TypeError, KeyError) as error:
         raise KoopsimError(f"The weights of {what} are not whole ({_first(error)}). They cannot be used.") from error
     return tensors, _believed(tensors, texts, f"What is in {what}", finite=True)

@@ -6,7 +6,7 @@ A slot is a place in the page's palette, which has a light and a dark form of ea
 from collections.abc import Sequence
 
 from koopsim.kinds import model_kind
-from koopsim.presets import PRESETS
+from koopsim.presets import PRESETS, run_of
 from koopsim.registry import DATASETS
 from koopsim.report.kinds import Result, task_kind_of
 from koopsim.words import Look
@@ -42,11 +42,14 @@ def title_of(name: str) -> str:
 
 
 def variant_of(result: Result) -> str:
-    """What the paper's model has not, in words that follow its title: rows of our own."""
+    """What the paper's model, or the preset, has not, in words that follow its title: rows of our own."""
     model = result["run"]["model"]
     words = ["V U = I"] if model.get("projector") else []
     words += ["even start"] if model.get("start") == "even" else []
     words += [f"z0 {model['z0']}"] if model.get("z0", "zero") != "zero" else []
+    gradient, name = model.get("gradient"), result["name"]
+    usual = getattr(run_of(name).model, "gradient", None) if name.partition(":")[0] in PRESETS else gradient
+    words += [f"{gradient} gradient"] if gradient not in (None, usual) else []
     return "".join(f", {word}" for word in words)
 
 

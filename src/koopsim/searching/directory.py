@@ -22,7 +22,8 @@ from koopsim.config import SEEDS, Run, from_dict, to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.files.json import read_json
-from koopsim.runs import environment, read_run_json, write_atomically, write_json
+from koopsim.files.shapes import naming, require_shape
+from koopsim.runs import FIGURES, MADE_AGAIN, environment, read_run_json, write_atomically, write_json
 from koopsim.searching.space_text import overridden, space_to_dict
 from koopsim.spaces import MOST_TRIALS, SearchSpace
 
@@ -33,7 +34,17 @@ SEARCH_FILES = (
     SEARCH_FILE, PICTURES_FILE, "env.json", "state.safetensors", "reports.jsonl", "trials.csv", "result.json", *PLOTS,
 )  # fmt: skip
 
-
+CONFIRMED = {
+    "trial": int, "seeds": [int], "figures": [(float, None)], "mean": (float, None), "std": float,
+    "in_search": (float, None), "in_search_epochs": int,
+}  # fmt: skip
+RESULT = {
+    "name": str, "metric": str, "trials": int, "ended": {"*": int}, "seconds": float, "environment": dict,
+    "best": {"trial": int, "t": int, "values": dict}, "pictures": [str], "doubts?": [str], "confirmed?": [CONFIRMED],
+    "test?": FIGURES, "test_over_seeds?": {"values": [float], "mean": float, "std": float},
+}  # what is taken out of a result; there may be more in it  # fmt: skip
+WHOLE = "a whole result of a search"
+BACKENDS, ENGINES = ("local", "ray"), ("auto", "stacked", "separate")
 MOST_RETRAININGS = 10_000  # each is a full training
 
 
@@ -53,6 +64,9 @@ class Search:
     retrain: int = 1  # seeds the best configuration is trained again with, and looked at on the test split; 0: none
 
     def __post_init__(self) -> None:
+        for what, known in (("backend", BACKENDS), ("engine", ENGINES)):
+            if getattr(self, what) not in known:
+                raise KoopsimError(f"The {what} is {getattr(self, what)!r}; expected one of {', '.join(known)}.")
         if self.confirm < 0:
             raise KoopsimError(f"confirm is {self.confirm}; give how many of the best to train again, 0 for none.")
         if self.at_once is not None and not 1 <= self.at_once <= MOST_TRIALS:
@@ -78,6 +92,10 @@ class Cluster:
 
 KEPT = ("seed", "backend", "at_once", "engine")
 ADDED = ("confirm", "confirm_seeds", "retrain")  # later: a file from before has its search without them
+ASKED = {
+    "name": str, "run": dict, "seed": int, "backend": str, "at_once": (int, None), "engine": str,
+    "space": {"trials": int, "max_t": int, "grace": int}, "confirm?": int, "confirm_seeds?": int, "retrain?": int,
+}  # fmt: skip
 
 
 def search_to_dict(search: Search) -> dict[str, Any]:
@@ -88,13 +106,15 @@ def search_to_dict(search: Search) -> dict[str, Any]:
 
 def search_from_dict(data: dict[str, Any], file: Path) -> Search:
     """The inverse, of what was read from `file`."""
+    require_shape(data, ASKED, file, "a search")
     try:
-        base = from_dict(Run, data["run"], str(file))
-        given = data["space"]
-        empty = SearchSpace({}, given["trials"], given["max_t"], given["grace"])
-        space = overridden(empty, base, given, str(file))
-        kept = {key: data[key] for key in KEPT} | {key: data[key] for key in ADDED if key in data}
-        return Search(data["name"], base, space, **kept)
+        with naming(file):
+            base = from_dict(Run, data["run"], str(file))
+            given = data["space"]
+            empty = SearchSpace({}, given["trials"], given["max_t"], given["grace"])
+            space = overridden(empty, base, given, str(file))
+            kept = {key: data[key] for key in KEPT} | {key: data[key] for key in ADDED if key in data}
+            return Search(data["name"], base, space, **kept)
     except (KeyError, TypeError, ValueError) as error:
         raise KoopsimError(f"{file} is not a search: {error!r}.") from error
 
@@ -190,4 +210,8 @@ class SearchDirectory:
         return folders.inside(self.path, "best" if number == 0 else f"best-{number + 1}")
 
     def read_result(self) -> dict[str, Any]:
-        return read_run_json(self.result_file)
+        """What came out; one line where it is no search's result, as it may be after somebody's edit."""
+        result = read_run_json(self.result_file)
+        require_shape(result, RESULT, self.result_file, WHOLE, MADE_AGAIN)
+        require_shape(result["best"], {result["metric"]: float}, f"{self.result_file}: best", WHOLE, MADE_AGAIN)
+        return result

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from koopsim.config import Run, to_dict
+from koopsim.files.shapes import require_shape
 from koopsim.kinds import task_kind
-from koopsim.runs import RunDirectory, environment, write_json
+from koopsim.runs import MADE_AGAIN, RunDirectory, environment, write_json
 from koopsim.searching.directory import Search, SearchDirectory
 from koopsim.searching.doubts import doubts
 from koopsim.searching.results import best_trial, summary
@@ -91,7 +92,10 @@ def _retrained(
     folder = RunDirectory(directory.best_folder(number))
     begun = folder.config_file.exists() and to_dict(folder.read_config()[1]) == to_dict(run)
     if begun and folder.result_file.exists():
-        return folder.read_result()
+        found = folder.read_result()
+        judged = {"test": {search.space.metric: float}}
+        require_shape(found, judged, folder.result_file, "that of a trial trained again", MADE_AGAIN)
+        return found
     if not begun:
         folder = RunDirectory.create(folder.path, run, search.name, again=True)
     return train_run(run, folder, search.name, session, begun, task)

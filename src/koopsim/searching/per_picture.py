@@ -18,6 +18,7 @@ import numpy as np
 from koopsim.config import to_dict
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
+from koopsim.files.shapes import require_shape
 from koopsim.kinds import task_kind
 from koopsim.runs import RunDirectory, environment, read_run_json, write_json
 from koopsim.searching.directory import (
@@ -32,6 +33,7 @@ from koopsim.searching.directory import (
     take_folder,
 )
 from koopsim.tasks.image_regression import figures_of
+from koopsim.words import PSNR
 
 
 class PictureSearches:
@@ -82,7 +84,7 @@ class PictureSearches:
         """The result over all pictures, from their searches and the networks trained again; written, and given."""
         search, names = self.read()
         inner = {name: SearchDirectory(folders.inside(self.path, name, "A picture")) for name in names}
-        searches = {name: _whole_result(directory, search.space.metric) for name, directory in inner.items()}
+        searches = {name: directory.read_result() for name, directory in inner.items()}
         result: dict[str, Any] = {
             "name": search.name,
             "run": to_dict(search.base),
@@ -93,9 +95,11 @@ class PictureSearches:
             "environment": environment(),
         }
         if all("test" in found for found in searches.values()):
+            for name, found in searches.items():
+                require_shape(found["test"], {PSNR.key: float}, f"{inner[name].result_file}: test", "that of a picture")
             runs = [RunDirectory(inner[name].best_folder(0)).read_result() for name in names]
             result |= {
-                "test": figures_of({name: found["test"]["psnr"] for name, found in searches.items()}),
+                "test": figures_of({name: found["test"][PSNR.key] for name, found in searches.items()}),
                 "parameters": [run["parameters"] for run in runs],
                 "train_seconds": sum(run["train_seconds"] for run in runs),
                 "milliseconds_per_step": sum(run["milliseconds_per_step"] for run in runs),
@@ -103,16 +107,6 @@ class PictureSearches:
             }
         write_json(self.result_file, result)
         return result
-
-
-def _whole_result(directory: SearchDirectory, metric: str) -> dict[str, Any]:
-    """A picture's result with what the others are put together with."""
-    found = directory.read_result()
-    best: Any = found.get("best") if isinstance(found, dict) else None
-    good = isinstance(best, dict) and isinstance(best.get("values"), dict) and isinstance(best.get(metric), int | float)
-    if not good or not isinstance(found.get("seconds"), int | float):
-        raise KoopsimError(f"{directory.result_file} is not a whole result of a search; delete it to search again.")
-    return found
 
 
 def _check_names(names: list[Any], where: str) -> None:
@@ -128,6 +122,7 @@ def _mean_lines(curves: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Line by line the mean over the pictures, their seconds added up; as long as all of them go on."""
     lines = []
     for together in zip(*curves, strict=False):
-        line = {key: float(np.mean([own[key] for own in together])) for key in together[0]}
+        known = [key for key in together[0] if all(key in own for own in together)]
+        line = {key: float(np.mean([own[key] for own in together])) for key in known}
         lines.append(line | {"epoch": together[0]["epoch"], "seconds": sum(own["seconds"] for own in together)})
     return lines

@@ -6,7 +6,7 @@ A safetensors file with a JSON header, like a run's checkpoint: replaced whole o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from math import isfinite
 from typing import Any
@@ -42,7 +42,7 @@ def read_state(
     """
     path = directory.state_file
     try:
-        tensors, header = read_tensors(path, "search state", finite=False)  # a trial that diverged holds NaN
+        tensors, header = read_tensors(path, "search state", finite=False, older=_of_old)  # NaN: one that diverged
         position = header["search"]
         trials = [Trial(**(t | {"run": from_dict(Run, t["run"])})) for t in position.pop("trials")]
         _require_sense(position, range(len(trials)))
@@ -54,6 +54,11 @@ def read_state(
     if len(trials) != len(drawn) or any(map(_differ, trials, drawn)):
         raise KoopsimError(f"{path} is the state of another search than {directory.search_file} asks for.")
     return position, trials, split_parts(tensors)[0]
+
+
+def _of_old(tensors: Collection[str], header: Collection[str]) -> bool:
+    """Of koopsim 0.1, or with no trial in training: a trial's place in its epoch was not kept yet."""
+    return not any(name.endswith("positions") for name in tensors)
 
 
 def _require(good: bool, field: str) -> None:

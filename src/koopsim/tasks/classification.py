@@ -51,7 +51,7 @@ class Classification(Task):
         self.valid = min(max(1, round(len(order) * config.valid)), len(order) - 1)
         self.x, self.y = _placed(x[order], y[order], device)
         self.x_test, self.y_test = _placed(images.test[0][: config.test], images.test[1][: config.test], device)
-        mean, deviation = channel_statistics(x)
+        mean, deviation = channel_statistics(self.x if len(order) == len(x) else x)
         # (x / 255 - mean) / deviation as one product and one sum: the images are passed over in every step.
         self.scale = torch.tensor(1 / (255 * deviation), dtype=torch.float32, device=device)[:, None, None]
         self.shift = torch.tensor(-mean / deviation, dtype=torch.float32, device=device)[:, None, None]
@@ -106,15 +106,16 @@ def _placed(x: np.ndarray, y: np.ndarray, device: torch.device | str) -> Split:
     return torch.from_numpy(np.ascontiguousarray(x)).to(device), torch.from_numpy(y.astype(np.int64)).to(device)
 
 
-def channel_statistics(x: np.ndarray, constant: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and deviation of each channel of (n, C, H, W) bytes, on the scale 0 to 1.
+def channel_statistics(x: np.ndarray | Tensor, constant: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and deviation of each channel of (n, C, H, W) bytes, on the scale 0 to 1, counted where they are.
 
     Counted by value, so exact, and without a float copy of the set. A channel that never changes gets deviation 1, or
     what is said to be the deviation of one.
     """
     values = np.arange(256) / 255
-    planes = (torch.from_numpy(np.ascontiguousarray(x[:, c])).reshape(-1) for c in range(x.shape[1]))
-    counts = np.stack([torch.bincount(plane, minlength=256).numpy() for plane in planes])  # NumPy's makes int64s of all
+    planes = [x[:, c] for c in range(x.shape[1])]
+    there = (p if isinstance(p, Tensor) else torch.from_numpy(np.ascontiguousarray(p)) for p in planes)
+    counts = np.stack([torch.bincount(plane.reshape(-1), minlength=256).cpu().numpy() for plane in there])
     mean = counts @ values / counts.sum(1)
     variance = counts @ values**2 / counts.sum(1) - mean**2
     return mean, np.sqrt(np.where(variance > STILL, variance, constant))

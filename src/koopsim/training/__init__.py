@@ -31,6 +31,7 @@ from koopsim.engine.threads import few_threads
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.kinds import task_kind
+from koopsim.nn.transforms import import_ahead
 from koopsim.runs import RUN_FILES, RunDirectory, write_json
 from koopsim.tasks import Task, build_task
 from koopsim.tasks.fingerprint import fingerprint_of
@@ -67,6 +68,7 @@ def start_run(
     """
     if not session.world.first:
         return follow(out, session, task)
+    import_ahead(session.device)
     run = settled_run(run, session) if task is None else run
     with folders.held(out):
         RunDirectory.refuse_taken(out, overwrite)
@@ -97,6 +99,7 @@ def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[st
     if directory.result_file.exists():
         session.world.told(None)
         return directory.read_result()
+    import_ahead(session.device)
     return train_run(run, directory, name, session, resume=True, task=task)
 
 

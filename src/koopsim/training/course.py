@@ -215,6 +215,7 @@ class Training(Course):
             taken = self.waiting.get("steps", torch.empty(0))
             if bool((taken != self.epoch * self.epoch_steps + self.position).any()):
                 raise KoopsimError(f"{file} is not what was written: its header and its tensors differ in their steps.")
+            self._refuse_early()
             if self.epoch == self.run.recipe.epochs and self.waiting:  # of before: all epochs done, not yet put away
                 self.done, self.waiting, self.epoch = [*self.done, self.waiting], {}, 0
             self.random = rest
@@ -223,6 +224,14 @@ class Training(Course):
                 self.patience.recall(lines, parts.get(len(self.groups), {}))
         if self.world.first:
             self.directory.forget_metrics_after(self.step)
+
+    def _refuse_early(self) -> None:
+        """A group that is done took all its steps, unless patience ended it: else a header was edited."""
+        whole = self.run.recipe.epochs * self.epoch_steps
+        for number, state in enumerate(self.done, 1):
+            if self.patience is None and bool((state.get("steps", torch.empty(0)) != whole).any()):
+                file = self.directory.checkpoint_file
+                raise KoopsimError(f"{file} is not what was written: group {number} is called done before its end.")
 
     # ------------------------------------------------------------ what came of it
 

@@ -19,11 +19,12 @@ import torch
 from torch import nn
 
 from koopsim.config import ModelConfig, Run, from_dict
+from koopsim.datasets.inputs import FILE as INPUTS
 from koopsim.datasets.inputs import Inputs, inputs_from_dict, read_inputs
 from koopsim.engine.checkpoint import models_of, read_run
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.learning import load_into
-from koopsim.nn.saved import known, load_saved, read_saved
+from koopsim.nn.saved import known, load_saved, read_saved, require_fit
 from koopsim.runs import RunDirectory
 from koopsim.training import load_run
 
@@ -70,8 +71,12 @@ def load(what: Path | str, device: torch.device | str = "cpu", model: nn.Module 
     if not Path(what).is_dir() and name not in cards() and not str(what).startswith(PREFIX):
         raise KoopsimError(f"There is no run directory {what}, and no model of the zoo." + did_you_mean(name, cards()))
     if Path(what).is_dir():
-        model = load_run(what, device)
-        return model if isinstance(model, nn.ModuleList) else known(model, *_about(Path(what)))
+        model = load_run(what)
+        if isinstance(model, nn.ModuleList):
+            return model.to(device)
+        config, takes = _about(Path(what))
+        require_fit(model, takes, Path(what) / INPUTS)
+        return known(model, config, takes).to(device)
     run = run_of_card(name)
     return known(_of_the_zoo(name, device), run.model, inputs_of_card(name))
 
