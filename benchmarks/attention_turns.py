@@ -16,7 +16,7 @@ from verbs import write
 from koopsim.bench.setting import CUDA, Setting, in_precision, model_of
 from koopsim.bench.timing import measure
 from koopsim.bench.training import copy_stepping
-from koopsim.engine.capture import captured
+from koopsim.engine.capture import Recorder
 from koopsim.implicit import transformer
 from koopsim.implicit.kernels import attention as kernels
 
@@ -64,7 +64,7 @@ def apart(batch: int, length: int, turns: int) -> dict:
             for _ in range(20):
                 torch.autograd.grad(way(q, k, v), (q, k, v), dy)
 
-        return lambda: captured(twenty, dict, torch.device("cuda")).replay
+        return lambda: Recorder(torch.device("cuda")).record(twenty, dict).replay
 
     found = measure({n: maker(w) for n, w in ways.items()}, torch.device("cuda"), turns, dict.fromkeys(ways, 20))
     row = {name: {"seconds": t.seconds, "spread": t.spread, "turns": t.turns} for name, t in found.items()}

@@ -11,7 +11,7 @@ import torch
 
 from koopsim.bench.setting import CUDA, Setting, in_precision, model_of
 from koopsim.bench.training import copy_stepping, image_stepping
-from koopsim.engine.capture import captured
+from koopsim.engine.capture import Recorder
 from koopsim.nn import TCN
 from koopsim.nn.kernels import tcn, tcn_cluster
 from koopsim.nn.lift import residual_of
@@ -40,7 +40,7 @@ def replayed(work, repeats: int = 100) -> float:
         for _ in range(10):
             work()
 
-    return 1e3 * timed(captured(ten, dict, torch.device("cuda")).replay, repeats // 10, rounds=5) / 10
+    return 1e3 * timed(Recorder(torch.device("cuda")).record(ten, dict).replay, repeats // 10, rounds=5) / 10
 
 
 def kernels(batch: int, models: int) -> dict[str, float]:

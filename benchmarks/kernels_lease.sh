@@ -42,7 +42,7 @@ SHORT=(cifar10/sim-single --recipe best --recipe.schedule cosine --recipe.warm-u
 SHORT+=(--recipe.label-smoothing 0 --recipe.batch-size 512 --recipe.epochs 12 --recipe.learning-rate 8e-3 --recipe.shift 2)
 
 # Quiet: nothing else on the machine
-step phases 90 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --early --out-file "$KEEP/phases.json"
+step phases 90 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --ways plain late serial --out-file "$KEEP/phases.json"
 step accuracy 60 "$CIFAR" "$PYTHON" benchmarks/time_to_accuracy.py --chosen results/h200/time-to-accuracy.json --out "$KEEP/time-to-accuracy-process.json"
 step epochs 40 "$CIFAR" "$PYTHON" benchmarks/speed.py epoch cifar10/sim-single --batches 512 128 --epochs 3 --out "$KEEP/epochs.json"
 step variants 40 - "$PYTHON" benchmarks/kernel_variants.py --kinds cluster --steps --profiles --out "$KEEP/variants.json"

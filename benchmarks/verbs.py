@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -19,12 +20,18 @@ def koopsim(*words: object, fresh: bool = False, python: str = "") -> dict[str, 
     argv = [*map(str, words), "--json"]
     if fresh or python:
         command = [python or sys.executable, "-m", "koopsim", *argv]
-        return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=fresh_environment())
+        return json.loads(done.stdout)
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
         if code := main(argv):
             raise KoopsimError(f"koopsim {' '.join(argv)} ended with {code}.")
     return json.loads(said.getvalue())
+
+
+def fresh_environment() -> dict[str, str]:
+    """That of a process which keeps its bytecode, as what was installed has it: else each one compiles all modules."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def trained(*words: object, python: str = "") -> dict[str, Any]:

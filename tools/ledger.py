@@ -43,6 +43,7 @@ def settings_of(run: dict[str, Any]) -> str:
     model = run.get("model", {})
     said += ["V U = I"] if model.get("projector") else []
     said += ["even start"] if model.get("start") == "even" else []
+    said += [f"{model['gradient']} gradient"] if model.get("gradient") not in (None, "implicit") else []
     fourier = model.get("fourier") or {}
     said += [f"bandwidth {fourier['bandwidth']:.4g}"] if isinstance(fourier.get("bandwidth"), float) else []
     return ", ".join(said) or "-"
