@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 
+HUNTING = os.environ.get("TRITON_INTERPRET") == "1"  # this process is the interpreter's: a hunt for mutants
 # Triton before 3.7 makes numbers of arrays of one in a way that NumPy 2.5 refuses: its interpreter alone, no kernel.
 OF_ONE = """
 import triton.runtime.interpreter as own
@@ -30,10 +31,15 @@ own._patch_lang_tensor = patched
 
 
 @pytest.fixture(scope="session")
-def interpreter() -> Any:
-    """Processes that have PyTorch and Triton's interpreter already: forks of one that was started for them."""
+def fresh() -> Any:
+    """Processes that have PyTorch, Triton's interpreter and koopsim already: forks of one that was started for them and
+    has one thread. This process has threads of what ran before: a fork of it may wait for ever for a lock of theirs."""
+    if HUNTING:
+        return multiprocessing.get_context("fork")  # what is changed is changed in this process, which has one thread
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["torch", "triton.language", "koopsim.nn", "koopsim.implicit"])
+    context.set_forkserver_preload(
+        ["torch", "triton.language", "koopsim.implicit", "koopsim.tasks", "torch.distributed.fsdp"]
+    )
     with pytest.MonkeyPatch.context() as patch:  # it must be chosen before Triton is imported
         patch.setenv("TRITON_INTERPRET", "1")
         multiprocessing.forkserver.ensure_running()
@@ -56,9 +62,7 @@ def in_triton(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
         said = tmp_path / "said"
         said.touch()
         kept = f"import os; os.dup2(os.open({str(said)!r}, os.O_WRONLY), 2)\n" + OF_ONE * old
-        process = request.getfixturevalue("interpreter").Process(
-            target=exec, args=(kept + script, {"__name__": "__main__"})
-        )
+        process = request.getfixturevalue("fresh").Process(target=exec, args=(kept + script, {"__name__": "__main__"}))
         process.start()
         process.join(300)
         if process.is_alive():
@@ -70,7 +74,7 @@ def in_triton(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
             warnings.simplefilter("default")  # as in a process of its own
             exec(OF_ONE * old + script, {"__name__": "__main__"})
 
-    if os.environ.get("TRITON_INTERPRET") == "1":  # this process is the interpreter's: a hunt for mutants
+    if HUNTING:
         return run_here
     return run_on_cuda if torch.cuda.is_available() else run
 

@@ -49,14 +49,12 @@ def one_of_each(models: bool) -> list[str]:
 
 CASES = [(2, name) for name in (*one_of_each(models=True), *(f"shard:{name}" for name in SHARDED))]
 CASES += [(4, name) for name in ("copy/sim-single", "cifar10/sim-single", "tag/sim-single", "shard:table/sim-single")]
-CASES += [
-    pytest.param(4, name, marks=pytest.mark.slow) for name in one_of_each(models=False) if (4, name) not in CASES
-]
+CASES += [pytest.param(4, name, marks=pytest.mark.slow) for name in one_of_each(models=False) if (4, name) not in CASES]
 
 
 @pytest.mark.parametrize(("size", "name"), CASES)
-def test_processes_give_the_losses_of_one(size, name, tmp_path):
-    alone, together = beside(size, name, tmp_path)
+def test_processes_give_the_losses_of_one(size, name, tmp_path, fresh):
+    alone, together = beside(size, name, tmp_path, fresh)
     (a, theta, moving), (b, theirs, moved) = ([torch.tensor(t) for t in part] for part in (alone, together))
     assert a.isfinite().all()
     torch.testing.assert_close(b[:, 0], a[:, 0], rtol=1e-5, atol=1e-6, msg="its first loss")
@@ -70,25 +68,25 @@ def test_processes_give_the_losses_of_one(size, name, tmp_path):
     torch.testing.assert_close(theirs, theta, rtol=1e-2, atol=2e-4, msg="its parameters")
 
 
-def test_ranks_tell_each_other(tmp_path):
-    """Sums, the largest, rank 0's word and everybody's, asked of three."""
+def tell(world: World) -> list:
+    """Sums, the largest, rank 0's word and everybody's."""
+    sums, most = torch.arange(3.0) + world.rank, torch.tensor([world.rank, -world.rank])
+    world.add_up(sums)
+    world.largest(most)
+    said = [sums.tolist(), most.tolist(), world.told(f"rank {world.rank}"), world.gathered(world.rank)]
+    said += [world.agreed(7 + world.rank, False), world.agreed(7 + world.rank, world.rank == 2)]
+    said += [world.alone, world.first == (world.rank == 0)]
+    world.all_well()
+    with pytest.raises(KoopsimError, match="of rank 1"):
+        world.all_well(f"a problem of rank {world.rank}" if world.rank else "")
+    _same_versions(world)
+    everybody = world.gathered(said)
+    assert all(other == said for other in everybody)
+    return said
 
-    def work(world: World) -> list:
-        sums, most = torch.arange(3.0) + world.rank, torch.tensor([world.rank, -world.rank])
-        world.add_up(sums)
-        world.largest(most)
-        said = [sums.tolist(), most.tolist(), world.told(f"rank {world.rank}"), world.gathered(world.rank)]
-        said += [world.agreed(7 + world.rank, False), world.agreed(7 + world.rank, world.rank == 2)]
-        said += [world.alone, world.first == (world.rank == 0)]
-        world.all_well()
-        with pytest.raises(KoopsimError, match="of rank 1"):
-            world.all_well(f"a problem of rank {world.rank}" if world.rank else "")
-        _same_versions(world)
-        everybody = world.gathered(said)
-        assert all(other == said for other in everybody)
-        return said
 
-    found = together(3, tmp_path, work)
+def test_ranks_tell_each_other(tmp_path, fresh):
+    found = together(3, tmp_path, tell, fresh)
     assert found == [[3, 6, 9], [2, 0], "rank 0", [0, 1, 2], (7, False), (7, True), False, True]
 
 

@@ -1,4 +1,4 @@
-"""Joining a world by its environment, in this process and a fork of it; and what is said where nobody comes."""
+"""Joining a world by its environment, in this process and another; and what is said where nobody comes."""
 
 import os
 import socket
@@ -14,6 +14,7 @@ from koopsim.engine.world import World, _installed, expected, joined_world
 from koopsim.errors import KoopsimError, LostOthers
 
 CPU = torch.device("cpu")
+PLACE = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def environment(monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    for name, value in {"WORLD_SIZE": 2, "RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+    for name, value in zip(PLACE, (2, 0, "127.0.0.1", port), strict=True):
         monkeypatch.setenv(name, str(value))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -36,26 +37,25 @@ def said(world: World) -> list:
     return [world.rank, world.size, world.alone, world.first, total.tolist(), worlds._device().type]
 
 
-def test_two_join_and_leave(environment):
-    pid = os.fork()
-    if pid == 0:
-        os.environ["RANK"] = "1"
-        status = 1
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with joined_world(CPU) as world:
-                    status = 0 if said(world) == [1, 2, False, False, [3, 3], "cpu"] else 2
-                    distributed.barrier()
-        finally:
-            os._exit(status)
+def join(rank: int, environment: dict[str, str]) -> None:
+    os.environ |= environment | {"RANK": str(rank)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with joined_world(CPU) as world:
             found = said(world)
             distributed.barrier()
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    assert found == [0, 2, False, True, [3, 3], "cpu"]
+    assert found == [rank, 2, False, rank == 0, [3, 3], "cpu"]
+
+
+def test_two_join_and_leave(environment, fresh):
+    other = fresh.Process(target=join, args=(1, {name: os.environ[name] for name in PLACE}))
+    other.start()
+    try:
+        join(0, {})
+    finally:
+        other.join(60)
+        other.kill()
+    assert other.exitcode == 0
     assert not distributed.is_initialized()
 
 

@@ -1,19 +1,19 @@
-"""N gloo processes beside one: this process is the first of them, the others are forks of it.
+"""N gloo processes beside one: this process is the first of them, the others are fresh ones (conftest.py).
 
 shard:PRESET: the N share the model too, compute blocks of it again where it has any, clip, average, and are stopped
 after two steps: the rest is done by others that begin with what the first ones saved.
 """
 
-import os
-import signal
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from contract import CPU, small
@@ -26,6 +26,7 @@ from koopsim.presets import run_of
 from koopsim.tasks import build_task
 
 STEPS = 3
+Work = Callable[[World], Any]
 
 
 def losses(name: str, world: World) -> tuple[list, list, list]:
@@ -63,7 +64,7 @@ def losses(name: str, world: World) -> tuple[list, list, list]:
 @contextmanager
 def joined(number: int, size: int, store: Path) -> Iterator[World]:
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a fork has none of its parent's others
+    torch.set_num_threads(1)
     distributed = torch.distributed
     distributed.init_process_group(
         "gloo", init_method=f"file://{store}", rank=number, world_size=size, timeout=timedelta(seconds=60)
@@ -78,38 +79,41 @@ def joined(number: int, size: int, store: Path) -> Iterator[World]:
         torch.set_num_threads(threads)
 
 
-def forked(number: int, size: int, store: Path, work) -> int:
-    """The process id of a rank that does its part of `work` and ends."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            with joined(number, size, store) as world:
-                work(world)
-            status = 0
-        except BaseException:
-            (store.parent / f"rank-{number}.txt").write_text(traceback.format_exc())
-        finally:
-            os._exit(status)
-    return pid
-
-
-def together(size: int, folder: Path, work):
-    """What rank 0 says of `work(world)`, done by `size` processes."""
-    pids = [forked(number, size, folder / "store", work) for number in range(1, size)]
+def rank(number: int, size: int, store: Path, work: Work) -> None:
+    """Its part of `work`; what goes wrong is written down beside the store."""
     try:
-        with joined(0, size, folder / "store") as world:
+        with joined(number, size, store) as world:
+            work(world)
+    except BaseException:
+        (store.parent / f"rank-{number}.txt").write_text(traceback.format_exc())
+        raise SystemExit(1) from None
+
+
+def together(size: int, folder: Path, work: Work, fresh: Any) -> Any:
+    """What rank 0 says of `work(world)`, a function of a module, done by `size` processes."""
+    store = folder / "store"
+    others = [fresh.Process(target=rank, args=(number, size, store, work)) for number in range(1, size)]
+    for other in others:
+        other.start()
+    try:
+        with joined(0, size, store) as world:
             said = work(world)
     except BaseException as error:
         time.sleep(1)  # whoever failed first has said why by then
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-        error.add_note(f"ranks ended with {ended}; {what_ranks_said(folder)}")
+        error.add_note(f"ranks ended with {ended(others, 0)}; {what_ranks_said(folder)}")
         raise
-    ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-    assert not any(ended), f"ranks ended with {ended}; {what_ranks_said(folder)}"
+    codes = ended(others, 60)
+    assert not any(codes), f"ranks ended with {codes}; {what_ranks_said(folder)}"
     return said
+
+
+def ended(processes: list[Any], seconds: float) -> list[int]:
+    """Their exit codes; who takes longer is killed."""
+    for process in processes:
+        process.join(seconds)
+        process.kill()
+        process.join()
+    return [process.exitcode for process in processes]
 
 
 def what_ranks_said(folder: Path) -> str:
@@ -119,9 +123,9 @@ def what_ranks_said(folder: Path) -> str:
     )
 
 
-def beside(size: int, name: str, folder: Path) -> tuple:
+def beside(size: int, name: str, folder: Path, fresh: Any) -> tuple:
     """(losses of one process, of `size`)."""
-    found = together(size, folder, lambda world: losses(name, world))
+    found = together(size, folder, partial(losses, name), fresh)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return losses(name, ALONE), found
