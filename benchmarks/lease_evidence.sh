@@ -1,7 +1,7 @@
 #!/bin/bash
-# The evidence's lease on a machine with a GPU, call by call, from the repository's root; what travels with a call is in $IN (.gpu/in).
+# The evidence's lease on a machine with a GPU, call by call, from the repository's root; what travels with a call is in $IN (.gpu/in; lease_pack.sh makes it).
 #   lease_evidence.sh first HASH      small.tar.xz and wheels.tar.xz travel: unpacked; Tables 1 and 3 begin in the background
-#   lease_evidence.sh part            a tar of the data travels
+#   lease_evidence.sh part            a piece of the data travels
 #   lease_evidence.sh second          the same, the last one: data sets are made and read; Table 2 begins in the background
 #   lease_evidence.sh back SECONDS    wait so long, then copy what there is to $OUT
 #   lease_evidence.sh last            the GPU is quiet: the paper's code beside ours, `koopsim bench`; then as back
@@ -44,11 +44,12 @@ X
   "$PYTHON" -c "import koopsim.cli, tyro, rich, sklearn, matplotlib, PIL, scipy; print('imports: ok')"
   begin "" 1080 10 table1 table3
   ;;
-part) tar xf "$IN"/*.tar -C "$ROOT/packs" && tail -n 3 "$ROOT/again.log" ;;
+part) cp "$IN"/piece* "$ROOT/packs/" && tail -n 3 "$ROOT/again.log" ;;
 second)
-  tar xf "$IN"/*.tar -C "$ROOT/packs"
+  cp "$IN"/piece* "$ROOT/packs/"
+  cat "$ROOT"/packs/piece* | tar xf - -C "$ROOT/packs"
   . "$ROOT/env.sh"
-  "$PYTHON" "$ROOT/data/datasets_tool.py" unpack "$ROOT/packs" --to "$ROOT/data"
+  "$PYTHON" "$ROOT/data/datasets_tool.py" unpack "$ROOT"/packs/0? --to "$ROOT/data"
   "$PYTHON" -m koopsim data list
   begin 2 840 7 table2
   ;;
