@@ -1,5 +1,6 @@
-"""The command's end: its status, what it printed, and what registered itself, with and without a GPU's quick way."""
+"""The command's end: its status, what it printed, what registered itself; and the quick way, of a GPU, of a rank."""
 
+import os
 import subprocess
 import sys
 
@@ -23,10 +24,11 @@ leaving.run_and_leave()
 """
 
 
-@pytest.mark.parametrize("cuda", [True, False])
-def test_what_is_promised_is_done(cuda):
+@pytest.mark.parametrize(("cuda", "processes"), [(True, 1), (False, 1), (False, 2)])
+def test_what_is_promised_is_done(cuda, processes):
     script = SCRIPT.replace("{cuda}", str(cuda))
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    own = os.environ | {"WORLD_SIZE": str(processes)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, env=own)
     assert done.returncode == 3, done.stderr
     assert done.stdout.startswith("saida thread\nregistered\n")
-    assert ("taken apart" in done.stdout) is not cuda
+    assert ("taken apart" in done.stdout) is not (cuda or processes > 1)

@@ -72,7 +72,7 @@ def _watched(ranks: list[subprocess.Popen[bytes]], said: list[Path]) -> int:
     """Until all have ended; when one fails the others are ended too, and what it said is shown."""
     cause: int | None = None
     since = time.monotonic()
-    while any(rank.poll() is None for rank in ranks):
+    while None in [rank.poll() for rank in ranks]:  # of every one: one that waits for a dead one does not end
         if all(rank.returncode in (None, 0) for rank in ranks):
             since = time.monotonic()
         waited = time.monotonic() - since

@@ -2,8 +2,9 @@
 
 What it imports is never looked through for garbage (registry.py). Where a GPU was used it ends without taking PyTorch
 and the driver apart piece by piece: that takes a second, and nothing comes of it, for the system takes back what a
-process had. What Python promises to do before its end is done: threads are waited for, what registered itself is
-called, what was printed is there.
+process had. So does one of several processes: a thread of gloo's that reports an exchange which failed asks for an
+interpreter that is ending, and the whole process would be aborted. What Python promises to do before its end is done:
+threads are waited for, what registered itself is called, what was printed is there.
 """
 
 import atexit
@@ -27,9 +28,9 @@ def run_and_leave() -> None:
 def leave(status: int) -> None:
     """End with `status`."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        sys.exit(status)
-    at_once(status)
+    if torch is not None and (torch.cuda.is_initialized() or os.environ.get("WORLD_SIZE", "1") != "1"):
+        at_once(status)
+    sys.exit(status)
 
 
 def at_once(status: int) -> None:
