@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,13 +25,37 @@ def commits(said: object) -> list[str | None]:
     return [found for part in said for found in commits(part)] if isinstance(said, list) else []
 
 
-def test_results_of_a_changed_tree_are_named():
+def named(title: str) -> set[str]:
+    """The files in the table below this title of the evidence's page."""
+    page = (ROOT / "docs" / "evidence.md").read_text().partition(title)[2]
+    return set(re.findall(r"^\| `(results/\S+)`", re.split(r"^#", page, maxsplit=1, flags=re.M)[0], re.M))
+
+
+@pytest.fixture(scope="module")
+def said() -> dict[str, list[str | None]]:
+    files = [file for file in ROOT.glob("results/**/*.json") if "earlier" not in file.parts and file.name != "env.json"]
+    return {str(file.relative_to(ROOT)): commits(json.loads(file.read_text())) for file in files}
+
+
+def clean(commit: str | None) -> bool:
+    return bool(commit and re.fullmatch("[0-9a-f]{7,40}", commit))
+
+
+def test_results_of_a_changed_tree_are_named(said):
     """Each is in the table of docs/evidence.md, and nothing else is."""
-    page = (ROOT / "docs" / "evidence.md").read_text().partition("## Recorded from a tree with uncommitted changes")[2]
-    named = set(re.findall(r"^\| `(results/\S+)`", page, re.M))
-    files = [file for file in ROOT.glob("results/**/*.json") if "earlier" not in file.parts]
-    said = {str(file.relative_to(ROOT)): commits(json.loads(file.read_text())) for file in files}
-    assert named == {file for file, found in said.items() if any(not c or c.endswith("-dirty") for c in found)}
+    assert named("Recorded from a tree with uncommitted changes\n") == {
+        file for file, found in said.items() if not all(map(clean, found))
+    }
+
+
+def test_results_of_commits_that_never_landed_are_named(said):
+    asked = subprocess.run(["git", "rev-list", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if asked.returncode or (ROOT / ".git" / "shallow").exists():
+        pytest.skip("no clone, or not a whole one: nobody says which commits there were")
+    landed = asked.stdout
+    assert named("Recorded at a commit that is not in the history\n") == {
+        file for file, found in said.items() if any(clean(c) and f"\n{c}" not in "\n" + landed for c in found)
+    }
 
 
 @pytest.mark.slow
