@@ -1,5 +1,6 @@
 """The README says what is true: its example runs, its tables come from results/, its commands exist."""
 
+import json
 import re
 import subprocess
 import sys
@@ -46,6 +47,19 @@ def test_the_commands_run(tmp_path, monkeypatch):
 def test_the_tables_have_not_drifted_from_the_results():
     done = subprocess.run([sys.executable, ROOT / "tools" / "readme.py", "--check"])
     assert done.returncode == 0, "run 'make readme'"
+
+
+def test_what_it_says_of_table_1_is_what_was_recorded():
+    results = ROOT / "results"
+    deq = json.loads((results / "h200" / "copy-deq" / "result.json").read_text())
+    trained, tested = (
+        f"{100 * share:.0f}%"
+        for share in (np.mean([m["unconverged"] for m in deq["metrics"]]), deq["test"]["unconverged"])
+    )
+    assert f"\n{trained} of its training and {tested} of its test solves ended above the tolerance" in README
+    alone = [results / "earlier" / f"copy-sim-{kind}@dce92a2" / "result.json" for kind in ("single", "two")]
+    seconds = [f"{json.loads(file.read_text())['train_seconds']:.0f}" for file in alone]
+    assert f"earlier runs alone: {' and '.join(seconds)} s)" in README
 
 
 def test_every_command_it_names_exists():
