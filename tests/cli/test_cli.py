@@ -152,3 +152,12 @@ def test_eval_of_a_broken_run(finished, tmp_path, capsys):
     (broken / "config.json").write_text('{"name": "x"}')
     assert main(["eval", str(broken)]) == 2
     assert "not a run's configuration" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("took", "said"), [(0.0, "0 s"), (0.0319, "0.032 s"), (0.71, "0.71 s"), (1.0, "1.0 s"), (83.26, "83.3 s")]
+)
+def test_a_short_training_is_not_said_to_take_no_time(took, said):
+    from koopsim.cli.train import _seconds
+
+    assert _seconds(took) == said

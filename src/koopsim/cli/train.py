@@ -225,6 +225,11 @@ def _listeners(options: TrainOptions, run: Run, name: str, out: Path) -> list[An
     return heard
 
 
+def _seconds(took: float) -> str:
+    """A small table is learnt in hundredths of one."""
+    return f"{took:.1f} s" if took >= 1 else f"{took:.2g} s"
+
+
 def _show(result: dict, path: Path, as_json: bool) -> int:
     if as_json:
         print(json_text(result))
@@ -234,8 +239,8 @@ def _show(result: dict, path: Path, as_json: bool) -> int:
     print(f"{result['name']}  {result['parameters']:,} parameters  {split}: {figures}")
     pace = f"{result['milliseconds_per_step']:.3f} ms a step"
     best = f", the best epoch {result['best_epoch']} kept" if "best_epoch" in result else ""
-    set_up = f" after {result['set_up_seconds']:.1f} s of set-up" if "set_up_seconds" in result else ""
-    print(f"{result['train_seconds']:.1f} s of training{set_up}, {pace}{best}; all of it in {path}")
+    set_up = f" after {_seconds(result['set_up_seconds'])} of set-up" if "set_up_seconds" in result else ""
+    print(f"{_seconds(result['train_seconds'])} of training{set_up}, {pace}{best}; all of it in {path}")
     from koopsim.cli.table_rows import told_of
 
     for line in told_of(result):
