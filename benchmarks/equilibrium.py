@@ -21,18 +21,7 @@ from verbs import write
 
 import koopsim
 from koopsim.bench.machine import measured_machine
-from koopsim.bench.peers import (
-    FINEST,
-    SLACK,
-    TOLERANCE,
-    USUAL,
-    WORKS,
-    _solver_rows,
-    loss_scale,
-    residuals,
-    solver_rows,
-    solver_stepping,
-)
+from koopsim.bench.peers import USUAL, WORKS, _solver_rows, loss_scale, solver_rows, solver_sides
 from koopsim.bench.setting import Setting, sizes_for
 from koopsim.bench.timing import measure
 from koopsim.bench.training import image_stepping
@@ -235,7 +224,7 @@ def times(setting: Setting) -> Iterator[list[dict]]:
         for row in _solver_rows(setting, "own", solver, scale):
             sides = {"ours": row.ours, "theirs": row.other}
             said = {f"{k}_{n}": v for k, side in sides.items()
-                    for n, v in (("milliseconds", 1e3 * side.timing.seconds), ("residuals", side.note))}  # fmt: skip
+                    for n, v in (("milliseconds", 1e3 * side.timing.seconds), ("reached", side.reached))}  # fmt: skip
             mine, other = processor(setting, solver, scale)
             said |= {
                 "processor_ratio": other / mine,
@@ -247,10 +236,8 @@ def times(setting: Setting) -> Iterator[list[dict]]:
 
 def processor(setting: Setting, solver: str, scale: float) -> tuple[float, float]:
     """Seconds of processor time of a step, ours and theirs in turns: what others do on the machine is not in it."""
-    theirs = solver_stepping("torchdeq", solver, setting, "own", scale)
-    tol = tuple(min(TOLERANCE, max(FINEST, SLACK * r)) for r in residuals(theirs))
-    ours = solver_stepping("koopsim", solver, setting, "own", scale, tol)
-    works, spent = [s.maker(setting, capture=False)() for s in (ours, theirs)], ([], [])
+    sides = solver_sides(setting, "own", solver, scale)
+    works, spent = [sides[n].maker(setting, capture=False)() for n in ("koopsim", "torchdeq")], ([], [])
     for _ in range(2 * CPU_TURNS):
         for work, seconds in zip(works, spent, strict=True):
             began = time.thread_time()

@@ -184,6 +184,21 @@ def test_the_warning_points_at_the_caller(gradient):
     assert seen[0].filename == __file__
 
 
+def test_under_autocast_the_warning_says_that_no_solve_gets_below_its_rounding():
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(8, 8)
+    torch.nn.init.orthogonal_(layer.weight, 0.5)
+    deq, x = DEQ(lambda z, x: torch.tanh(layer(z)) + x, "picard", 20, 1e-4), torch.randn(5, 8)
+    with torch.autocast("cpu", torch.bfloat16), pytest.warns(UnconvergedWarning, match="forward .* rounds .* to 0.008"):
+        z, info = deq(x)
+    with pytest.warns(UnconvergedWarning, match="backward .* rounds the cell to 0.008"):
+        z.sin().sum().backward()
+    assert max(float(info.residuals.max()), float(info.backward.residuals.max())) < 0.008
+    with pytest.warns(UnconvergedWarning) as seen:
+        DEQ(lambda z, x: 0.99 * z + x, "picard", 3, 1e-6)(x)
+    assert "Autocast" not in str(seen[0].message)
+
+
 def test_a_cell_of_several_states_is_told_where_its_z_came_from():
     def cell(z, x):
         a, b = z

@@ -132,6 +132,26 @@ def test_memory_does_not_depend_on_the_number_of_steps(gradient):
     assert saved_bytes(gradient, 5) == saved_bytes(gradient, 50) > 0
 
 
+def test_a_backward_solve_ends_with_its_slowest_sample_and_each_at_its_own_step():
+    """By hand for y = r y + g from y = g: after k evaluations the residual is r^k / (1 + r + ... + r^k)."""
+    rates, tol, pulls = (0.3, 0.6, 0.9), 1e-3, []
+    r = torch.tensor(rates, dtype=torch.float64)[:, None]
+
+    def cell(z, x):
+        fz = r * z + x
+        if fz.requires_grad:
+            fz.register_hook(lambda g: pulls.append(len(g)))
+        return fz
+
+    x = torch.ones(3, 2, dtype=torch.float64, requires_grad=True)
+    z, info = DEQ(cell, "picard", 400, 1e-12, backward=Backward(tol=tol))(x)
+    z.sum().backward()
+    want = [next(k for k in range(1, 100) if s**k / sum(s**i for i in range(k + 1)) < tol) for s in rates]
+    assert info.backward.steps.tolist() == want
+    assert len(pulls) == max(want) + 1  # and once on to x
+    torch.testing.assert_close(x.grad, (1 / (1 - r)).expand(3, 2), rtol=1.1e-2, atol=0)  # tol / (1 - r)
+
+
 def test_one_recorded_evaluation_serves_the_whole_backward_pass():
     cell = Cell(dtype=torch.float32)
     z, info = DEQ(cell, tol=1e-5, max_steps=100)(torch.randn(3, 4))

@@ -40,6 +40,27 @@ def test_what_the_pages_say_was_measured():
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
     assert maker.BEGIN + maker.tables(measured) + maker.END in page, "python benchmarks/equilibrium_page.py"
+    counted = json.loads((HOUSE / "results" / "deq-evaluations.json").read_text())
+    assert maker.BEGIN_COUNTS + maker.counts(counted) + maker.END_COUNTS in page, (
+        "python benchmarks/equilibrium_page.py"
+    )
+
+
+def test_both_libraries_were_compared_at_the_same_backward_residual():
+    """But where torchdeq ran out of steps; and what the page says of evaluations beside it."""
+    rows = json.loads((HOUSE / "results" / "deq-evaluations.json").read_text())["rows"]
+    sides = {(r["work"], r["precision"], r["solver"], r["side"]): r for r in rows}
+    for (*work, solver, side), ours in sides.items():
+        if side != "koopsim":
+            continue
+        theirs, slack = sides[*work, solver, "torchdeq"], 1.02 if work[1] == "float32" else 1.1
+        for way in ("forward", "backward"):
+            assert ours[f"{way}_residual"] <= 1.001 * slack * theirs[f"{way}_residual"]
+            assert ours[f"{way}_evaluations"] <= theirs[f"{way}_evaluations"] + 1
+        by_itself = sides[*work, solver, "koopsim, each part"]
+        assert by_itself["backward_evaluations"] <= ours["backward_evaluations"] + 2
+        if work != ["copy", "float32"]:
+            assert ours["gradient_error"] < 2 * theirs["gradient_error"]
 
 
 def test_every_call_of_torchdeq_has_a_place_and_no_other():

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -11,24 +11,42 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from koopsim.bench.reached import Reached, map_of, norms, reached
 from koopsim.bench.result import Comparison, Side
 from koopsim.bench.setting import Setting, in_precision, model_of
-from koopsim.bench.timing import Maker, measure
+from koopsim.bench.timing import Maker, Timing, measure
 from koopsim.bench.training import Stepping, copy_stepping, image_of, image_stepping, steps_of
 from koopsim.errors import KoopsimError
 from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ, Backward
-from koopsim.implicit.iteration import EPS
+from koopsim.implicit.info import Info
+from koopsim.implicit.iteration import Map, Tolerance
+from koopsim.implicit.solvers import Solver
 from koopsim.implicit.state import leaves
 from koopsim.presets import PRESETS
+from koopsim.registry import SOLVERS
 
 MAX_STEPS = 60  # enough for both to get below the tolerance
-TOLERANCE = 1e-3
-FINEST = 1e-5  # a residual that float32 still resolves
-SLACK = 1.02  # the same iterate has the same residual up to rounding
 OWN_WIDTH = 128
 TURNS = 5  # at most, of a solver's row on CUDA: torchdeq's Anderson takes all its steps
 EXTRA = "pip install 'koopsim[bench]'"
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Which residuals mean something in a precision."""
+
+    tolerance: float = 1e-3  # what torchdeq is asked for
+    finest: float = 1e-5  # ours is asked for none below
+    slack: float = 1.02  # the same iterate has the same residual up to rounding
+
+
+FLOAT32 = Residuals()
+RESIDUALS = {
+    "float32": FLOAT32,
+    "tf32": Residuals(1e-3, 2.5e-4, 1.1),
+    "bf16": Residuals(1e-2, 2e-3, 1.1),  # it rounds by up to 1/256: 1e-3 nobody reaches
+}
 
 
 class TorchDEQ(nn.Module):
@@ -36,7 +54,7 @@ class TorchDEQ(nn.Module):
 
     limits = captured_steps = (MAX_STEPS, MAX_STEPS)
 
-    def __init__(self, cell: nn.Module, solver: str, tol: tuple[float, ...]):
+    def __init__(self, cell: nn.Module, solver: str, tol: tuple[float, float]):
         super().__init__()
         import torchdeq
 
@@ -47,7 +65,7 @@ class TorchDEQ(nn.Module):
         )  # fmt: skip
 
     def forward(self, *inputs: Tensor, z0: Any = None) -> tuple[Any, Any]:
-        f = _in_this_precision(_map(self.cell, inputs), inputs[0].device.type)
+        f = _in_this_precision(map_of(self.cell, inputs), inputs[0].device.type)
         z0 = self.cell.initial(*inputs) if z0 is None else z0  # pyright: ignore
         if isinstance(z0, Tensor):
             (z,), _ = self.solve(f, z0)
@@ -137,11 +155,7 @@ USUAL = ("copy", "own", "multiscale")
 
 
 def solver_rows(setting: Setting, works: Sequence[str] = ()) -> Iterator[Comparison]:
-    """A training step of DEQs: each of our solvers and its namesake round the same cell.
-
-    torchdeq returns points that it evaluated the cell at once or twice more after the test of the tolerance. Ours
-    is therefore asked for the residuals that torchdeq's answers really have, where those are below the tolerance.
-    """
+    """A training step of DEQs: each of our solvers and its namesake round the same cell, both to the same residual."""
     if not find_spec("torchdeq"):
         raise KoopsimError(f"torchdeq is not installed: {EXTRA}.")
     for work in works or USUAL:
@@ -153,33 +167,67 @@ def solver_rows(setting: Setting, works: Sequence[str] = ()) -> Iterator[Compari
 
 
 def _solver_rows(setting: Setting, work: str, solver: str, scale: float) -> list[Comparison]:
-    theirs = solver_stepping("torchdeq", solver, setting, work, scale)
-    reached = residuals(theirs, setting.autocast)
-    tol = tuple(min(TOLERANCE, max(FINEST, SLACK * r)) for r in reached)
-    sides = {"koopsim": solver_stepping("koopsim", solver, setting, work, scale, tol), "torchdeq": theirs}
-    if setting.capture:
-        sides["koopsim, captured"] = solver_stepping("koopsim", solver, setting, work, scale, tol)
+    sides = solver_sides(setting, work, solver, scale)
+    ends = {n: reached(sides[n], setting.autocast) for n in ("koopsim", "torchdeq")}  # at the weights of both
     makers: dict[str, Maker] = {n: s.maker(setting, capture=n.endswith("captured")) for n, s in sides.items()}
     turns = min(TURNS, setting.sizes.turns) if setting.capture else setting.sizes.turns
     timings = measure(makers, setting.device, turns, {n: s.steps for n, s in sides.items()})
-    notes = {"koopsim": residuals(sides["koopsim"], setting.autocast), "torchdeq": reached}
-    done = {n: Side(f"{n}, {solver}", timings[n], note=_note(*notes[n.split(",")[0]])) for n in sides}
-    said = f"{WORKS[work][0]}, batch {theirs.batch}, to {TOLERANCE:g} or torchdeq's residual"
+    done = {n: _side(f"{n}, {solver}", timings[n], ends[n.split(",")[0]]) for n in sides}
+    tolerance = RESIDUALS[setting.precision].tolerance
+    said = f"{WORKS[work][0]}, batch {sides['torchdeq'].batch}, to {tolerance:g} or torchdeq's residual"
     return [Comparison("solver", said, done[n], done["torchdeq"]) for n in done if n != "torchdeq"]
+
+
+def _side(name: str, timing: Timing, end: Reached) -> Side:
+    return Side(name, timing, note=str(end), reached=end.as_dict())
+
+
+def solver_sides(setting: Setting, work: str, solver: str, scale: float) -> dict[str, Stepping]:
+    """Steps of torchdeq's and of ours, ours to the residuals that torchdeq's answers have.
+
+    torchdeq is asked for the tolerance. It returns a point one evaluation or two after the one it judged: where the
+    cell contracts its answers are below the tolerance, where rounding has the last word they may be above. It judges
+    all parts of a state together, so here ours does too.
+    """
+    meaning = RESIDUALS[setting.precision]
+    theirs = solver_stepping("torchdeq", solver, setting, work, scale, (meaning.tolerance, meaning.tolerance))
+    tol = asked(reached(theirs, setting.autocast), meaning)
+    names = ("koopsim", "koopsim, captured") if setting.capture else ("koopsim",)
+    ours = {name: solver_stepping("koopsim", parts_as_one(solver), setting, work, scale, tol) for name in names}
+    return ours | {"torchdeq": theirs}
+
+
+def asked(end: Reached, meaning: Residuals) -> tuple[float, float]:
+    """Which residuals to ask for, to end where `end` did; where that ran out of steps, no more than the tolerance."""
+    most = [meaning.tolerance if count > MAX_STEPS else math.inf for count in end.evaluations]
+    forward, backward = (
+        max(meaning.finest, min(limit, meaning.slack * r)) for limit, r in zip(most, end.residuals, strict=True)
+    )
+    return forward, backward
+
+
+def parts_as_one(solver: str) -> Solver:
+    """Ours, judging all parts of a state as one, as torchdeq does: by itself it waits for each part."""
+
+    def solve(f: Map, z0: Tensor, *, max_steps: int, tol: Tolerance) -> tuple[Tensor, Info]:
+        return SOLVERS[solver](f, z0, max_steps=max_steps, tol=replace(tol, sizes=()))
+
+    return solve
 
 
 def solver_stepping(
     name: str,
-    solver: str,
+    solver: str | Solver,
     setting: Setting,
     work: str = "copy",
     scale: float = 1.0,
-    tol: tuple[float, ...] = (TOLERANCE, TOLERANCE),
+    tol: tuple[float, float] = (FLOAT32.tolerance, FLOAT32.tolerance),
 ) -> Stepping:
     """Steps of a work's model with our solver, or with torchdeq's of the same name; the loss times `scale`."""
     stepping = WORKS[work][1](setting, None)
     model: Any = stepping.model
     if name == "torchdeq":
+        assert isinstance(solver, str)
         model.deq = TorchDEQ(model.deq.cell, solver, tol)
     else:
         model.deq = DEQ(model.deq.cell, solver, MAX_STEPS, tol[0], backward=Backward(tol=tol[1]))
@@ -199,72 +247,5 @@ def loss_scale(setting: Setting, work: str = "copy") -> float:
         z, _ = model.solve(stepping.x[: stepping.batch])
     parts = [part.requires_grad_() for part in leaves(z)]
     grads = torch.autograd.grad(stepping.loss(model.read(z), stepping.y[: stepping.batch]), parts, allow_unused=True)
-    size = float(_norms([g for g in grads if g is not None]).mean())
+    size = float(norms([g for g in grads if g is not None]).mean())
     return 2.0 ** round(-math.log2(size)) if 0 < size < math.inf else 1.0
-
-
-def _map(cell: Any, inputs: tuple[Tensor, ...]) -> Callable[[Any], Any]:
-    """The cell's own fast form where it has one, for both."""
-    return cell.prepare(*inputs) if hasattr(cell, "prepare") else lambda z: cell(z, *inputs)
-
-
-class _Shifted(nn.Module):
-    """f + p with p = 0: the gradient in p is y, the answer to y = J^T y + g, whoever solved it."""
-
-    def __init__(self, cell: nn.Module):
-        super().__init__()
-        self.cell = cell
-
-    def initial(self, *inputs: Tensor) -> Any:
-        return self.cell.initial(*inputs)  # pyright: ignore
-
-    def prepare(self, *inputs: Tensor) -> Callable[[Any], Any]:
-        self.shift = [part.requires_grad_() for part in leaves(self.initial(*inputs))]
-        self.f = _map(self.cell, inputs)
-
-        def shifted(z: Any) -> Any:
-            fz = self.f(z)
-            return fz + self.shift[0] if isinstance(fz, Tensor) else tuple(map(torch.add, fz, self.shift))
-
-        return shifted
-
-
-def residuals(stepping: Stepping, autocast: torch.dtype | None = None) -> tuple[float, float]:
-    """The largest relative residual of a sample's answer, forward and backward, measured the same way for both."""
-    worst = torch.zeros(2, device=stepping.x.device)
-    model: Any = stepping.model.train()
-    cell = model.deq.cell
-    for first in range(0, len(stepping.x), stepping.batch):
-        shifted = model.deq.cell = _Shifted(cell)
-        with torch.autocast(stepping.x.device.type, dtype=autocast, enabled=autocast is not None):
-            try:
-                z, _ = model.solve(stepping.x[first : first + stepping.batch])
-                loss = stepping.loss(model.read(z), stepping.y[first : first + stepping.batch])
-            finally:
-                model.deq.cell = cell
-            at = [part.detach().requires_grad_() for part in leaves(z)]
-            fz = leaves(shifted.f(at[0] if isinstance(z, Tensor) else tuple(at)))
-        parts = leaves(z)
-        found = torch.autograd.grad(loss, [*parts, *shifted.shift], allow_unused=True)
-        g = [torch.zeros_like(p) if part is None else part for p, part in zip(parts, found, strict=False)]
-        y = [torch.zeros_like(p) if part is None else part for p, part in zip(parts, found[len(parts) :], strict=True)]
-        pulled = torch.autograd.grad(fz, at, [part.to(f.dtype) for part, f in zip(y, fz, strict=True)])
-        forward = [(f.detach() - a.detach(), f.detach()) for f, a in zip(fz, at, strict=True)]
-        backward = [(p + gg - yy, yy) for p, gg, yy in zip(pulled, g, y, strict=True)]
-        worst = torch.maximum(worst, torch.stack([_relative(forward), _relative(backward)]))
-    forward, backward = worst.tolist()
-    return forward, backward
-
-
-def _norms(parts: list[Tensor]) -> Tensor:
-    """Of each sample, all parts together."""
-    return torch.cat([part.flatten(1) for part in parts], dim=1).norm(dim=1)
-
-
-def _relative(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
-    """The worst sample's, and of a state of several parts the worst part's: what ours stops by."""
-    return torch.stack([(_norms([error]) / (_norms([size]) + EPS)).max() for error, size in pairs]).max()
-
-
-def _note(forward: float, backward: float) -> str:
-    return f"residual {forward:.1e}, backward {backward:.1e}"

@@ -16,6 +16,7 @@ class Side:
     timing: Timing
     floor: Floor | None = None
     note: str = ""
+    reached: dict[str, float] = field(default_factory=dict)  # residuals and evaluations of a solver's answers
 
     @property
     def above_floor(self) -> float | None:
@@ -28,7 +29,7 @@ class Side:
         if self.floor is not None:
             found |= {"floor_arithmetic_seconds": self.floor.arithmetic, "floor_bytes_seconds": self.floor.memory}
             found |= {"floor_bound": self.floor.bound, "above_floor": self.above_floor}
-        return found
+        return found | ({"reached": self.reached} if self.reached else {})
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class DEQ(nn.Module):
                 return f(z)
 
             with torch.no_grad():
-                self._solve("forward", watched, start, packing)
+                self._solve("forward", watched, start, packing, _rounding(start.device.type))
             kept = [jacobian_free(f, z, _never) if torch.is_grad_enabled() else z for z in seen.values()]
             z, info = self._answer(f, packing, start, inputs)
         return [packing.unpack(state) for state in (*kept, z)], info
@@ -199,13 +199,14 @@ class DEQ(nn.Module):
     def _answer(self, f: Map, packing: Packing, z0: Tensor, inputs: tuple[Any, ...]) -> tuple[Tensor, DEQInfo]:
         gradient = GRADIENTS[self.gradient] if isinstance(self.gradient, str) else self.gradient
         versions = [(t, t._version) for t in leaves(inputs) if not t.is_inference()]
+        rounding = _rounding(z0.device.type)  # the backward pass has the forward one's
         if isinstance(gradient, Reversible):
             z, info = gradient.run(f, z0, self._budget(False), self._tolerance(self.tol, packing))
             _refuse_changed(versions)
-            self._warn("forward", "the reversible iteration", info.forward)
+            self._warn("forward", "the reversible iteration", info.forward, rounding)
             return z, info
         with torch.no_grad():
-            z, solved = self._solve("forward", f, z0, packing)
+            z, solved = self._solve("forward", f, z0, packing, rounding)
         _refuse_changed(versions)
         info = DEQInfo(solved)
         if not torch.is_grad_enabled():
@@ -216,7 +217,7 @@ class DEQ(nn.Module):
             return z, info
 
         def backward(transposed: Map, start: Tensor) -> Tensor:
-            y, info.backward = self._solve("backward", transposed, start, packing)
+            y, info.backward = self._solve("backward", transposed, start, packing, rounding)
             return y
 
         return gradient(f, z, backward), info
@@ -233,16 +234,16 @@ class DEQ(nn.Module):
     def _reversible(self) -> bool:
         return self.gradient == "reversible" or isinstance(self.gradient, Reversible)
 
-    def _solve(self, direction: str, f: Map, z0: Tensor, packing: Packing) -> tuple[Tensor, Info]:
+    def _solve(self, direction: str, f: Map, z0: Tensor, packing: Packing, rounding: float) -> tuple[Tensor, Info]:
         backward = direction == "backward"
         solver, tol = (self.backward.solver, self.backward.tol) if backward else (self.solver, self.tol)
         assert solver is not None
         assert tol is not None
         z, info = solver_named(solver)(f, z0, max_steps=self._budget(backward), tol=self._tolerance(tol, packing))
-        self._warn(direction, name_of(solver), info)
+        self._warn(direction, name_of(solver), info, rounding)
         return z, info
 
-    def _warn(self, direction: str, solver: str, info: Info) -> None:
+    def _warn(self, direction: str, solver: str, info: Info, rounding: float) -> None:
         if direction in self._warned or capturing() or info.converged.all():
             return
         self._warned.add(direction)
@@ -255,6 +256,8 @@ class DEQ(nn.Module):
             if lost
             else f"the worst residual is {info.residuals.max():.2g}. "
         )
+        if rounding > how.value and how.kind == "relative":
+            reason += f"Autocast rounds the cell to {rounding:.1g}: expected a tolerance of about that, or float32. "
         warnings.warn(
             f"the {direction} solve left {count} of {total} samples above tol={how.value:g} after at most "
             f"{self._budget(direction == 'backward')} steps of {solver}; {reason}"
@@ -281,6 +284,11 @@ class DEQ(nn.Module):
             if parametrize.is_parametrized(module):
                 normalised.append(module)
         return WeightsOnce(normalised) if normalised else nullcontext()
+
+
+def _rounding(kind: str) -> float:
+    """Of a cell under autocast; else 0. No solve gets far below it, however many steps it takes."""
+    return torch.finfo(torch.get_autocast_dtype(kind)).eps if torch.is_autocast_enabled(kind) else 0.0
 
 
 def _refuse_changed(versions: list[tuple[Tensor, int]]) -> None:
