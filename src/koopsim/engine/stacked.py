@@ -18,6 +18,7 @@ from koopsim.engine.blocks import recomputed
 from koopsim.engine.feeds import feed_of
 from koopsim.engine.members import Rule
 from koopsim.engine.part import Part, Way, schedule_of
+from koopsim.engine.rehearsal import indifferent
 from koopsim.engine.slots import Diverged, Slots
 from koopsim.models import build
 from koopsim.nn.synced import synchronised
@@ -73,7 +74,10 @@ class Stacked(Slots):
         feed = feed_of(data, run.recipe, models)
         schedules = [schedule_of(run.recipe, feed.epoch_steps, self.epochs) for run in runs]
         table = torch.stack(schedules).repeat_interleave(len(self.which), dim=0)
-        way = replace(self.way, autocast=task.autocast(run), alone=task.by_itself, count=task.counted)
+        way = replace(
+            self.way, autocast=task.autocast(run), alone=task.by_itself, count=task.counted,
+            rehearse=indifferent(task, models[0]),
+        )  # fmt: skip
         decays = any(run.recipe.weight_decay > 0 for run in runs)  # how much is in each schedule
         rule = replace(Rule.of(run.recipe, task.loss_scale(run)), decay=decays)
         part = Part(models, task.member_loss(run), feed, table, rule, way)
