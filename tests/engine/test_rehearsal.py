@@ -31,7 +31,7 @@ from koopsim.engine import rehearsal
 from koopsim.nn.kernels.bias_relu import _backward, _forward, bias_relu
 
 class Hopper:
-    stream, launched = 0, []
+    stream, callers, launched = 0, [], []
     utils = SimpleNamespace(
         get_device_properties=lambda device: {"max_shared_mem": 227 * 1024},
         load_binary=lambda *binary: (1, 1, 32, 0, 1024),
@@ -39,7 +39,9 @@ class Hopper:
     get_current_device = lambda self: 0
     get_current_stream = lambda self, device: self.stream
     get_current_target = lambda self: GPUTarget("cuda", 90, 32)
-    launcher_cls = lambda self, source, metadata: lambda *arguments: self.launched.append(source.fn.fn.__name__)
+    def launcher_cls(self, source, metadata):
+        self.callers.append(threading.current_thread().name)
+        return lambda *arguments: self.launched.append(source.fn.fn.__name__)
 
 gpu, builds = Hopper(), []
 triton.runtime.driver.set_active(gpu)
@@ -52,28 +54,36 @@ def by_threads():
 """
 
 BUILT = """
-assert rehearsal.build_kernels(step, x.device) == 2
-assert len(by_threads()) == len(builds) == 2 and gpu.launched == []
+assert rehearsal.build_kernels(step) == 2
+assert len(by_threads()) == len(builds) == len(gpu.callers) == 2 and gpu.launched == []
 assert sum(name.endswith(".cubin") for _, _, names in os.walk(os.environ["TRITON_CACHE_DIR"]) for name in names) == 2
 assert threading.active_count() == 1 and knobs.runtime.jit_cache_hook is None
 step()
 assert len(builds) == 2 and gpu.launched == ["_forward", "_backward"]
-assert rehearsal.build_kernels(step, x.device) == 0 and len(builds) == 2
+assert rehearsal.build_kernels(step) == 0 and len(builds) == 2
 """
 
 FAILED = """
-whole, _forward.preload = _forward.preload, lambda what: 1 / 0
-assert rehearsal.build_kernels(step, x.device) == 2 and len(by_threads()) == 1
+_forward.preload = lambda what: 1 / 0
+assert rehearsal.build_kernels(step) == 2 and len(by_threads()) == 1
 step()
 assert builds[1:] == ["MainThread"] and gpu.launched == ["_forward", "_backward"]
 assert threading.active_count() == 1
+"""
+
+NO_CALLER = """
+whole, gpu.launcher_cls = gpu.launcher_cls, lambda source, metadata: 1 / 0
+assert rehearsal.build_kernels(step) == 2
+gpu.launcher_cls = whole
+step()
+assert len(builds) == 2 and gpu.launched == ["_forward", "_backward"]
 """
 
 ENDED_EARLY = """
 def ends():
     bias_relu(x, b)
     raise RuntimeError
-assert rehearsal.build_kernels(ends, x.device) == 1 and knobs.runtime.jit_cache_hook is None
+assert rehearsal.build_kernels(ends) == 1 and knobs.runtime.jit_cache_hook is None
 step()
 assert builds[1:] == ["MainThread"] and gpu.launched == ["_forward", "_backward"]
 """
@@ -83,14 +93,17 @@ def beside():
     gpu.stream = 1
     step()
     gpu.stream = 0
-assert rehearsal.build_kernels(beside, x.device) == 0
+assert rehearsal.build_kernels(beside) == 0
 assert builds == ["MainThread"] * 2 and gpu.launched == ["_forward", "_backward"]
 inner = []
-assert rehearsal.build_kernels(lambda: inner.append(rehearsal.build_kernels(step, x.device)), x.device) == 0 == inner[0]
+assert rehearsal.build_kernels(lambda: inner.append(rehearsal.build_kernels(step))) == 0 == inner[0]
 """
 
 
-@pytest.mark.parametrize("scene", [BUILT, FAILED, ENDED_EARLY, BESIDE], ids=["built", "failed", "ended", "beside"])
+SCENES = {"built": BUILT, "failed": FAILED, "no caller": NO_CALLER, "ended early": ENDED_EARLY, "beside": BESIDE}
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)
 def test_the_kernels_of_a_step(scene, tmp_path):
     if find_spec("triton") is None:
         pytest.skip("Triton is not installed")
@@ -104,7 +117,7 @@ def test_the_kernels_of_a_step(scene, tmp_path):
 
 def test_without_triton_nothing_is_rehearsed(monkeypatch):
     monkeypatch.setattr(rehearsal, "TRITON", False)
-    assert rehearsal.build_kernels(lambda: pytest.fail("the step was run"), CPU) == 0
+    assert rehearsal.build_kernels(lambda: pytest.fail("the step was run")) == 0
 
 
 class Others(nn.Linear):

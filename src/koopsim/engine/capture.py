@@ -38,7 +38,7 @@ class Recorder:
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
             if rehearse:
-                build_kernels(step, self.device)
+                build_kernels(step)
                 restore()
             for _ in range(WARM_UP):
                 step()

@@ -38,8 +38,8 @@ def indifferent(task: Task, model: nn.Module) -> bool:
     return ours and not any(isinstance(part, SolverModel) for part in parts)
 
 
-def build_kernels(step: Callable[[], None], device: torch.device) -> int:
-    """Build what `step` will launch on `device`; how many were to be built. The state it changes is the caller's."""
+def build_kernels(step: Callable[[], None]) -> int:
+    """Build what `step` will launch; how many were to be built. The state it changes is the caller's to give back."""
     wanted: Wanted = {}
     if not TRITON or not _stage.acquire(blocking=False):
         return 0
@@ -50,6 +50,7 @@ def build_kernels(step: Callable[[], None], device: torch.device) -> int:
         log.debug("a rehearsal ended early: %r", error)
     finally:
         _stage.release()
+    device = torch.cuda.current_device() if torch.cuda.is_available() else -1  # each thread has one of its own
     with ThreadPoolExecutor(thread_name_prefix="koopsim-builds") as threads:
         builds = [threads.submit(_built, kernel, what, device) for (kernel, _), what in wanted.items()]
     for error in filter(None, (build.exception() for build in builds)):
@@ -64,7 +65,7 @@ def held_back(wanted: Wanted) -> Iterator[None]:
 
     here, before = _stream(), knobs.runtime.jit_cache_hook
 
-    def note(*, fn: Any, compile: dict[str, Any], **more: Any) -> bool:
+    def note(*, fn: Any, compile: Any, **more: Any) -> bool:
         held = fn.module.startswith(OURS[0]) and _stream() == here  # others' threads launch as ever
         if held:
             wanted[fn.jit_function, compile["key"]] = compile["specialization_data"]
@@ -81,11 +82,17 @@ def _stream() -> tuple[int, int]:
     """Where a launch goes: autograd's threads launch where the forward pass did."""
     from triton.runtime import driver
 
-    device = driver.active.get_current_device()
-    return device, driver.active.get_current_stream(device)
+    active: Any = driver.active
+    device = active.get_current_device()
+    return device, active.get_current_stream(device)
 
 
-def _built(kernel: Any, what: str, device: torch.device) -> Any:
-    """The kernel built, with what launches it, and loaded: in this process, and in the cache that all share."""
-    with torch.cuda.device(device.index if device.type == "cuda" else -1):
-        return kernel.preload(what).run
+def _built(kernel: Any, what: str, device: int) -> None:
+    """Put the kernel into this process and into the cache that all share, and there what calls it: older Tritons have a
+    C compiler make that. The GPU is left to the launch."""
+    from triton.runtime import driver
+
+    active: Any = driver.active
+    with torch.cuda.device(device):
+        built = kernel.preload(what)
+        active.launcher_cls(built.src, built.metadata)
