@@ -53,7 +53,7 @@ step pictures 45 "${PICTURES:-/no/pictures}" "$PYTHON" benchmarks/speed.py pictu
 step compiled 60 - "$PYTHON" benchmarks/compiled_gradients.py --seeds 2 --ways compiled looped unfused decomposed --out "$KEEP/compiled.json"
 step deploy 60 - "$PYTHON" -m koopsim bench deploy --precision float32 --out "$KEEP/deploy"
 # The machine's processors: what is timed above is over
-step builds 40 - "$PYTHON" benchmarks/parallel_builds.py --turns 2 --out "$KEEP/parallel-builds.json"
+step builds 40 - "$PYTHON" benchmarks/parallel_builds.py --turns 3 --out "$KEEP/parallel-builds.json"
 step tests 240 - "$PYTHON" tools/cuda_tests.py --processes 15 --seconds 232 --out "$KEEP/cuda-tests.json"
 step memcheck 65 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 60 --sanitize memcheck -k "kernels and not stack and not compile" --out "$KEEP/memcheck.json"
 step racecheck 45 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 40 --sanitize racecheck -k "tcn_cluster or tail_kernels or answer" --out "$KEEP/racecheck.json"

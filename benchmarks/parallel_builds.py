@@ -1,11 +1,12 @@
 """Seconds to build Triton kernels for Hopper one after the other, by threads and by processes; no GPU is needed.
 
-    python benchmarks/parallel_builds.py [--kernels 6] [--workers 6] [--turns 5] [--out results/parallel-builds.json]
+    python benchmarks/parallel_builds.py [--kernels 6] [--turns 5] [--wait 20] [--out results/parallel-builds.json]
 
 Each is `tail`'s backward kernel, the largest there is, at another size, built anew, in turns. What threads can gain is
 what of a build runs without Python's lock: its processor time is counted apart (`under_lock`, `free`, `ptxas`). What
-processes gain has the start of each (imports of torch and Triton) in it. Beside each wall stands how many processors
-others used meanwhile; gains are the medians of all turns and of the quieter half of them.
+processes gain has the start of each (imports of torch and Triton) in it; they have the first turn only. Beside each
+wall stands how many processors others used meanwhile: gains are medians over all turns, and over the quiet ones, in
+which that was less than half a processor.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp()
+QUIET = 0.5  # of a processor, at most, that others use
 FREE = ("to_module", "optimize_module", "translate_to_asm")  # of Triton's binding of LLVM: they let go of the lock
 
 
@@ -55,6 +57,9 @@ def by_processes(widths: range, workers: int) -> None:
         list(pool.map(build, widths))
 
 
+WAYS = {"in turn": in_turn, "threads": by_threads, "processes": by_processes}
+
+
 def processor(who: int) -> float:
     used = resource.getrusage(who)
     return used.ru_utime + used.ru_stime
@@ -85,8 +90,14 @@ def measured(way: Any, widths: range, workers: int) -> dict[str, float]:
     return {"wall": wall, "others": max(0.0, busy() - all_used - own) / wall}
 
 
-def gain(turns: list[dict[str, dict[str, float]]], way: str) -> float:
-    return statistics.median(turn["in turn"]["wall"] / turn[way]["wall"] for turn in turns)
+def gains(turns: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """How many times as fast threads are, and processes."""
+    found: dict[str, Any] = {"turns": len(turns)}
+    for way in ("threads", "processes"):
+        ratios = [turn["in turn"]["wall"] / turn[way]["wall"] for turn in turns if way in turn]
+        if ratios:
+            found[way] = {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+    return found
 
 
 def shares(width: int) -> dict[str, float]:
@@ -123,28 +134,24 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kernels", type=int, default=6)
-    parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--wait", type=float, default=0.0, help="seconds at most for a quiet moment before each turn")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    count, first = arguments.kernels, 22
     build(20)  # imports
-    ways = {"in turn": in_turn, "threads": by_threads, "processes": by_processes}
-    row: dict[str, Any] = {"kernels": arguments.kernels, "workers": arguments.workers, "triton": triton.__version__}
-    row |= {"one": shares(21), "turns": []}
-    first = 22
+    row: dict[str, Any] = {"kernels": count, "triton": triton.__version__, "one": shares(21), "turns": []}
     for turn in range(arguments.turns):
-        wait_for_quiet(arguments.wait)
         found = {}
-        for way in list(ways)[:: 1 if turn % 2 else -1]:
-            found[way] = measured(ways[way], range(first, first + arguments.kernels), arguments.workers)
-            first += arguments.kernels
+        wait_for_quiet(arguments.wait)
+        order = ["in turn", "threads"][:: -1 if turn % 2 else 1] + ([] if turn else ["processes"])
+        for way in order:
+            found[way] = measured(WAYS[way], range(first, first + count), count)
+            first += count
         row["turns"].append(found)
-    quiet = sorted(row["turns"], key=lambda turn: max(turn[way]["others"] for way in ("in turn", "threads")))
-    for way in ("threads", "processes"):
-        row[f"{way}_gain"] = gain(row["turns"], way)
-        row[f"{way}_gain_quiet"] = gain(quiet[: (len(quiet) + 1) // 2], way)
-    write(arguments.out, row)
+        quiet = [t for t in row["turns"] if max(t[way]["others"] for way in ("in turn", "threads")) < QUIET]
+        row |= {"all": gains(row["turns"]), "quiet": gains(quiet)}
+        write(arguments.out, row)
 
 
 if __name__ == "__main__":
