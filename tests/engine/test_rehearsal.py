@@ -43,9 +43,11 @@ class Hopper:
         self.callers.append(threading.current_thread().name)
         return lambda *arguments: self.launched.append(source.fn.fn.__name__)
 
-gpu, builds = Hopper(), []
+gpu, builds, read = Hopper(), [], []
 triton.runtime.driver.set_active(gpu)
-knobs.compilation.listener = lambda **build: builds.append(threading.current_thread().name)
+def heard(cache_hit, **more):
+    (read if cache_hit else builds).append(threading.current_thread().name)
+knobs.compilation.listener = heard
 x, b = torch.randn(8, 4, requires_grad=True), torch.zeros(4)
 def step():
     bias_relu(x, b).sum().backward()
@@ -60,7 +62,11 @@ assert sum(name.endswith(".cubin") for _, _, names in os.walk(os.environ["TRITON
 assert threading.active_count() == 1 and knobs.runtime.jit_cache_hook is None
 step()
 assert len(builds) == 2 and gpu.launched == ["_forward", "_backward"]
-assert rehearsal.build_kernels(step) == 0 and len(builds) == 2
+assert rehearsal.build_kernels(step) == 0 and len(builds) == 2 and read == []
+_forward.device_caches.clear()  # as another process that does not rehearse
+_backward.device_caches.clear()
+step()
+assert len(builds) == 2 and read == ["MainThread"] * 2
 """
 
 FAILED = """
