@@ -4,7 +4,7 @@
 
 Each is `tail`'s backward kernel, the largest there is, at another size, built anew, in turns. What threads can gain is
 what of a build runs without Python's lock: its processor time is counted apart (`under_lock`, `free`, `ptxas`). What
-processes gain has the start of each (imports of torch and Triton) in it; they have the first turn only. Beside each
+processes gain has the start of each (imports of torch and Triton) in it; they have every fifth turn. Beside each
 wall stands how many processors others used meanwhile: gains are medians over all turns, and over the quiet ones, in
 which that was less than half a processor.
 """
@@ -144,7 +144,7 @@ def main() -> None:
     for turn in range(arguments.turns):
         found = {}
         wait_for_quiet(arguments.wait)
-        order = ["in turn", "threads"][:: -1 if turn % 2 else 1] + ([] if turn else ["processes"])
+        order = ["in turn", "threads"][:: -1 if turn % 2 else 1] + (["processes"] if turn % 5 == 0 else [])
         for way in order:
             found[way] = measured(WAYS[way], range(first, first + count), count)
             first += count
