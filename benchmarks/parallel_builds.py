@@ -72,12 +72,12 @@ def busy() -> float:
 
 
 def wait_for_quiet(seconds: float) -> None:
-    """Until others leave the machine alone for a second, or so long."""
+    """Until others leave the machine alone for half a second, or so long."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         before = busy()
-        time.sleep(1)
-        if busy() - before < 0.2:
+        time.sleep(0.5)
+        if busy() - before < 0.5 * QUIET:
             return
 
 
