@@ -2,7 +2,7 @@
 # What a lease of a GPU is to measure of the kernels, step by step: each bounded, none stops the next, and after each one
 # $OUT/kernels.tar holds all there is so far.
 #
-#     bash benchmarks/kernels_lease.sh                       all steps, about nine minutes
+#     bash benchmarks/kernels_lease.sh                       all steps, about eleven minutes
 #     bash benchmarks/kernels_lease.sh phases accuracy       these steps
 #     bash benchmarks/kernels_lease.sh --dry                 here, without a GPU: does every step's script start?
 #     bash benchmarks/kernels_lease.sh --list                names, seconds, commands
@@ -43,6 +43,7 @@ SHORT+=(--recipe.label-smoothing 0 --recipe.batch-size 512 --recipe.epochs 12 --
 
 # Quiet: nothing else on the machine
 step phases 90 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --ways plain late serial --out-file "$KEEP/phases.json"
+step cold 100 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --ways cold in-turn plain rehearsed --out-file "$KEEP/cold.json"
 step accuracy 60 "$CIFAR" "$PYTHON" benchmarks/time_to_accuracy.py --chosen results/h200/time-to-accuracy.json --out "$KEEP/time-to-accuracy-process.json"
 step epochs 40 "$CIFAR" "$PYTHON" benchmarks/speed.py epoch cifar10/sim-single --batches 512 128 --epochs 3 --out "$KEEP/epochs.json"
 step variants 40 - "$PYTHON" benchmarks/kernel_variants.py --kinds cluster --steps --profiles --out "$KEEP/variants.json"
@@ -52,7 +53,7 @@ step pictures 45 "${PICTURES:-/no/pictures}" "$PYTHON" benchmarks/speed.py pictu
 step compiled 60 - "$PYTHON" benchmarks/compiled_gradients.py --seeds 2 --ways compiled looped unfused decomposed --out "$KEEP/compiled.json"
 step deploy 60 - "$PYTHON" -m koopsim bench deploy --precision float32 --out "$KEEP/deploy"
 # The machine's processors: what is timed above is over
-step builds 40 - "$PYTHON" benchmarks/parallel_builds.py --out "$KEEP/parallel-builds.json"
+step builds 40 - "$PYTHON" benchmarks/parallel_builds.py --turns 3 --out "$KEEP/parallel-builds.json"
 step tests 240 - "$PYTHON" tools/cuda_tests.py --processes 15 --seconds 232 --out "$KEEP/cuda-tests.json"
 step memcheck 65 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 60 --sanitize memcheck -k "kernels and not stack and not compile" --out "$KEEP/memcheck.json"
 step racecheck 45 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 40 --sanitize racecheck -k "tcn_cluster or tail_kernels or answer" --out "$KEEP/racecheck.json"

@@ -4,7 +4,9 @@
 
 The process is a child of this one; each phase is marked when it ends, by the child's own clock from its first line on.
 --ways plain late serial: in turns with processes whose GPU context PyTorch itself begins, and with those that import
-their kernels when they are first used. What a process imports has its bytecode beside it, as an installed package has.
+their kernels when they are first used. --ways cold in-turn: with no kernel in the cache, built side by side and one
+after the other; rehearsed: none is to be built, and they are looked for all the same (engine/rehearsal.py). What a
+process imports has its bytecode beside it, as an installed package has.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from verbs import fresh_environment, write
 
+WAYS = ("plain", "late", "serial", "cold", "in-turn", "rehearsed")
 CHILD = r'''
 import json, sys, time
 began, marks, way = time.perf_counter(), [], sys.argv.pop(1)
@@ -37,13 +40,14 @@ def after(owner, name, label):
     setattr(owner, name, timed)
 def asked(*words, whole=verb._train):
     mark("options")
-    import koopsim.engine.drive, koopsim.training as training
+    import koopsim.engine.capture, koopsim.engine.drive, koopsim.training as training
     mark("import training")
     if way == "serial":
         training.import_ahead = lambda device: None
     after(koopsim.engine.drive, "pick_device", "device")
     after(training, "build_task", "task")
     after(training, "fingerprint_of", "fingerprint")
+    after(koopsim.engine.capture, "build_kernels", "kernels")
     after(training.Training, "_open", "set-up")
     after(training, "drive", "drive")
     after(training.Training, "result", "result")
@@ -64,14 +68,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out-file", type=Path)
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--ways", nargs="+", default=["plain"], choices=["plain", "late", "serial"])
+    parser.add_argument("--ways", nargs="+", default=["plain"], choices=WAYS)
     arguments, words = parser.parse_known_args()
     rows = []
     for way in arguments.ways * arguments.repeats:
         with tempfile.TemporaryDirectory() as folder:
             said, began = Path(folder) / "said.json", time.perf_counter()
             command = [sys.executable, "-c", CHILD, way, str(said), "train", *words, "--out", f"{folder}/run", "--json"]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=fresh_environment())
+            cache = {"TRITON_CACHE_DIR": f"{folder}/kernels"} if way in ("cold", "in-turn") else {}
+            asked = {"KOOPSIM_REHEARSE": str(int(way in ("cold", "rehearsed")))}
+            settings = fresh_environment() | cache | asked
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=settings)
             result, row = json.loads(done.stdout), {"way": way, "process": time.perf_counter() - began}
             row |= {key: result.get(key) for key in ("set_up_seconds", "train_seconds", "test")}
             rows.append(row | json.loads(said.read_text()))

@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_after_a_whole_epoch_can_capture_its_step(monkeypatch
         def __init__(self, device):
             pass
 
-        def record(self, step, state):
+        def record(self, step, state, rehearse):
             stood.append(own.members.positions.tolist())
             before = {name: t.clone() for name, t in state().items()}
             step()
@@ -162,17 +162,19 @@ def test_captured_steps_are_made_once_for_each_size_and_variant(monkeypatch):
         def __init__(self, device):
             recorders.append(device.type)
 
-        def record(self, step, state):
-            made.append((own.size, torch.backends.cudnn.benchmark, step == own.step, state == own.state))
+        def record(self, step, state, rehearse):
+            same = step == own.step, state == own.state, rehearse
+            made.append((own.size, torch.backends.cudnn.benchmark, *same))
             return Graph(own.size)
 
     monkeypatch.setattr(parts, "Recorder", Recorder)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    own = part(Way(capture=True))
+    own = part(Way(capture=True, rehearse=True))
     monkeypatch.setattr(own.gradients, "adapt", lambda world: adapted.append((own.feed.said[-1][1], world)))
     own.warm_up()
     assert recorders == ["cpu"]  # one for all its graphs
-    assert made == [(4, True, True, True), (2, False, True, True)]  # the last batch of an epoch is not worth trials
+    # the last batch of an epoch is not worth trials
+    assert made == [(4, True, True, True, True), (2, False, True, True, True)]
     own.advance(0, 200)
     assert len(made) == 2
     assert replayed == [4] * 199 + [2]

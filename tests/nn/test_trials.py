@@ -36,7 +36,7 @@ def test_who_tries(monkeypatch):
         def __init__(self, device):
             pass
 
-        def record(self, step, state):
+        def record(self, step, state, rehearse):
             seen[slots.part.size] = torch.backends.cudnn.benchmark
 
     monkeypatch.setattr(part, "Recorder", Recorder)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from koopsim.engine.rehearsal import build_kernels
+
 WARM_UP = 3  # steps before a capture, so that libraries have chosen their kernels
 
 
@@ -21,9 +23,11 @@ class Recorder:
         )  # its own: cuBLAS keeps a workspace a stream, two must not write into one
         self.pool = torch.cuda.graph_pool_handle()
 
-    def record(self, step: Callable[[], None], state: Callable[[], Mapping[str, Tensor]]) -> torch.cuda.CUDAGraph:
+    def record(
+        self, step: Callable[[], None], state: Callable[[], Mapping[str, Tensor]], rehearse: bool = False
+    ) -> torch.cuda.CUDAGraph:
         """The graph of `step`, which leaves nothing behind but what it writes into `state()`, every tensor it changes:
-        the warm-up it needs leaves no trace in them."""
+        the warm-up it needs leaves no trace in them. `rehearse`: its kernels are built together (rehearsal.py)."""
         saved = {name: t.clone() for name, t in state().items()}
 
         def restore() -> None:
@@ -33,6 +37,9 @@ class Recorder:
 
         self.stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(self.stream):
+            if rehearse:
+                build_kernels(step)
+                restore()
             for _ in range(WARM_UP):
                 step()
                 restore()

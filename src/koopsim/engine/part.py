@@ -40,6 +40,7 @@ class Way:
     world      the processes that share every batch;   shard  they share a large model too (sharded.py)
     recompute  blocks of a large model again in the backward pass (blocks.py)
     count      of a batch's targets: what its loss is the mean over, None its rows
+    rehearse   a step to be captured may be run with wrong numbers, to build its kernels together (rehearsal.py)
     """
 
     autocast: torch.dtype | None = None
@@ -50,6 +51,7 @@ class Way:
     shard: bool = False
     recompute: bool = False
     count: Callable[[Tensor], Tensor | None] = lambda targets: None
+    rehearse: bool = False
 
 
 class Part:
@@ -79,6 +81,7 @@ class Part:
         self.seeds, self.ages = [0] * len(models), [0] * len(models)
         self.gradients.world = way.world
         self.capture = (self.device.type == "cuda" if way.capture is None else way.capture) and not way.shard
+        self.rehearse = way.rehearse and way.world.alone and not way.compile
         self.compile, self.adaptive = way.compile, True  # adaptive: a solver may change what its captured step does
         self.size = feed.size_at(0)
         self._graphs: dict[object, torch.cuda.CUDAGraph] = {}
@@ -165,7 +168,7 @@ class Part:
             positions = self.members.positions.clone()
             self.members.positions.zero_()  # a run that goes on after a whole epoch stands behind its last batch
             with no_trials(self.size != self.feed.size_at(0)):  # the epoch's last batch is one of many
-                self._graphs[key] = self._recorder.record(self.step, self.state)
+                self._graphs[key] = self._recorder.record(self.step, self.state, self.rehearse)
             self.members.positions.copy_(positions)
         return self._graphs[key]
 

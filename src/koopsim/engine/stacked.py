@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.config import Run, resolve_precision
+from koopsim.engine import rehearsal
 from koopsim.engine.answers import StackAnswers
 from koopsim.engine.blocks import recomputed
 from koopsim.engine.feeds import feed_of
@@ -73,7 +74,10 @@ class Stacked(Slots):
         feed = feed_of(data, run.recipe, models)
         schedules = [schedule_of(run.recipe, feed.epoch_steps, self.epochs) for run in runs]
         table = torch.stack(schedules).repeat_interleave(len(self.which), dim=0)
-        way = replace(self.way, autocast=task.autocast(run), alone=task.by_itself, count=task.counted)
+        way = replace(
+            self.way, autocast=task.autocast(run), alone=task.by_itself, count=task.counted,
+            rehearse=rehearsal.ASKED and rehearsal.indifferent(task, models[0]),
+        )  # fmt: skip
         decays = any(run.recipe.weight_decay > 0 for run in runs)  # how much is in each schedule
         rule = replace(Rule.of(run.recipe, task.loss_scale(run)), decay=decays)
         part = Part(models, task.member_loss(run), feed, table, rule, way)
