@@ -47,6 +47,9 @@ class PaperWork:
     inference: Pair
 
 
+Build = Callable[[Setting], PaperWork]
+
+
 def paper_networks() -> ModuleType:
     """The module `sim.net` of the paper's code."""
     folder = os.environ.get(VARIABLE)
@@ -116,7 +119,7 @@ def applied(model: nn.Module, x: Tensor) -> Maker:
     return lambda: work
 
 
-def _copy_memory(setting: Setting) -> PaperWork:
+def copy_work(setting: Setting) -> PaperWork:
     horizon, steps = setting.sizes.horizon, steps_of(setting)
     ours = copy_stepping(model_of(COPY, setting.device), setting, BATCH, horizon)
     x = ours.x.float()[:, None]
@@ -127,7 +130,7 @@ def _copy_memory(setting: Setting) -> PaperWork:
     )  # fmt: skip
 
 
-def _classes(setting: Setting) -> PaperWork:
+def cifar10_work(setting: Setting) -> PaperWork:
     ours = image_stepping(model_of(IMAGES, setting.device), setting, setting.sizes.image_batch, (3, 32, 32))
     x, y, batch = ours.x, ours.y, ours.batch
     return PaperWork(
@@ -137,7 +140,7 @@ def _classes(setting: Setting) -> PaperWork:
     )  # fmt: skip
 
 
-def _picture(setting: Setting) -> PaperWork:
+def picture_work(setting: Setting) -> PaperWork:
     size, steps = setting.sizes.picture_size, steps_of(setting)
     given = random_pictures(1, size, setting.device).split("train")
     points, colours = (t.view(1, *t.shape[-2:]).expand(steps, -1, -1) for t in given)
@@ -148,7 +151,7 @@ def _picture(setting: Setting) -> PaperWork:
     )  # fmt: skip
 
 
-TASKS: tuple[Callable[[Setting], PaperWork], ...] = (_copy_memory, _classes, _picture)
+TASKS: tuple[Build, ...] = (copy_work, cifar10_work, picture_work)
 
 
 def paper_rows(setting: Setting) -> list[Comparison]:
@@ -158,10 +161,8 @@ def paper_rows(setting: Setting) -> list[Comparison]:
     for build in TASKS:
         task = build(setting)
         for kind, pair in (("train step", task.training), ("inference", task.inference)):
-            alone = pair is task.training and setting.device.type == "cpu"
-            makers = {
-                side: _alone(setting, build, side) if alone else _maker(setting, task, pair, side) for side in SIDES
-            }
+            own = pair is task.training and setting.device.type == "cpu"  # process
+            makers = {side: alone(setting, build, side) if own else _maker(setting, task, pair, side) for side in SIDES}
             with in_precision(setting.precision):
                 timings = measure(makers, setting.device, setting.sizes.turns, dict.fromkeys(SIDES, pair[2]))
             sides = (Side(task.preset, timings["koopsim"]), Side("the paper's code", timings["paper"]))
@@ -174,22 +175,21 @@ def _maker(setting: Setting, task: PaperWork, pair: Pair, side: str) -> Maker:
     return ours if side == "koopsim" else theirs(their_model(task.preset).to(setting.device))
 
 
-def _alone(setting: Setting, build: Callable[[Setting], PaperWork], side: str) -> Maker:
-    """The training step in a process of its own."""
-    return apart(partial(_trained, setting, build, side), partial(_as_run, setting, side))
+def alone(setting: Setting, build: Build, side: str, kept: bool | None = None) -> Maker:
+    """The training step in a process of its own, as it trains: ours keeps what it frees (engine/drive.py)."""
+    kept = side == "koopsim" if kept is None else kept
+    return apart(partial(_trained, setting, build, side), partial(_as_run, setting, kept))
 
 
-def _trained(setting: Setting, build: Callable[[Setting], PaperWork], side: str) -> Work:
+def _trained(setting: Setting, build: Build, side: str) -> Work:
     torch.manual_seed(0)  # the same data for both
     task = build(setting)
     return _maker(setting, task, task.training, side)()
 
 
 @contextmanager
-def _as_run(setting: Setting, side: str) -> Iterator[None]:
-    """As its own training runs it (engine/drive.py); the paper's asks nothing of the allocator."""
-    kept = freed_memory_kept(setting.device) if side == "koopsim" else nullcontext()
-    with in_precision(setting.precision), kept:
+def _as_run(setting: Setting, kept: bool) -> Iterator[None]:
+    with in_precision(setting.precision), freed_memory_kept(setting.device) if kept else nullcontext():
         yield
 
 
