@@ -1,8 +1,11 @@
 """Rows beside the paper's code, with a stand-in for it: what is stepped, and what is said where it is not there."""
 
+import pickle
+
 import pytest
 
 from koopsim import bench
+from koopsim.bench import paper
 from koopsim.bench.setting import QUICK, Sizes
 
 CODE = """
@@ -46,7 +49,21 @@ def code(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_three_tasks_train_and_infer_beside_it(code):
+@pytest.fixture
+def travelled(monkeypatch):
+    """What is to run in processes of their own runs here, as it would arrive there; inside of what."""
+    found = []
+
+    def here(make, inside):
+        make, inside = pickle.loads(pickle.dumps((make, inside)))
+        found.append(inside)
+        return make
+
+    monkeypatch.setattr(paper, "apart", here)
+    return found
+
+
+def test_three_tasks_train_and_infer_beside_it(code, travelled, monkeypatch):
     found = bench.run(["paper"], "cpu", sizes=TINY)
     assert not found.skipped
     works = [c.work for c in found.comparisons]
@@ -54,6 +71,12 @@ def test_three_tasks_train_and_infer_beside_it(code):
     assert [w.split(",")[0] for w in works] == ["train step", "inference"] * 3
     assert all(c.other.name == "the paper's code" and c.ratio > 0 for c in found.comparisons)
     assert all(word in " ".join(works) for word in ("T=30, batch 20", "CIFAR-10, batch 4", "16 x 16"))
+    kept, counts = [], []
+    monkeypatch.setattr(paper, "freed_memory_kept", lambda device: kept.append(device) or paper.nullcontext())
+    for inside in travelled:
+        with inside():
+            counts.append(len(kept))
+    assert counts == [1, 1, 2, 2, 3, 3]  # of ours and theirs in three tasks, only ours keeps the memory it frees
 
 
 def test_their_networks_have_the_presets_sizes(code):

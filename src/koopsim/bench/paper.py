@@ -1,12 +1,16 @@
 """The paper's own code on the same work: its networks at the presets' sizes, stepped as its training loops do.
 
 It is nobody's package: KOOPSIM_PAPER_CODE names a folder that has `sim/net.py`, such as `src` of a checkout. Its module
-is run from there; nothing of it is in here. One picture's network is stepped beside one of ours.
+is run from there; nothing of it is in here. One picture's network is stepped beside one of ours. On a CPU the two that
+train have a process each (apart.py): ours keeps the memory it frees, as in every training; theirs is left as it is.
 """
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -15,12 +19,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from koopsim.bench.apart import apart
 from koopsim.bench.result import Comparison, Side
 from koopsim.bench.setting import Setting, in_precision, model_of
 from koopsim.bench.stacks import PICTURE, picture_maker, random_pictures
 from koopsim.bench.timing import Maker, Work, measure
 from koopsim.bench.training import copy_stepping, image_stepping, steps_of
 from koopsim.config import IdentityConfig, SIMConfig, TCNConfig, VGGConfig
+from koopsim.engine.freed import freed_memory_kept
 from koopsim.errors import KoopsimError
 from koopsim.presets import PRESETS
 
@@ -28,6 +34,20 @@ VARIABLE = "KOOPSIM_PAPER_CODE"
 COPY, IMAGES = "copy/sim-single", "cifar10/sim-single"
 BATCH = 20  # of copy memory
 Pair = tuple[Maker, Callable[[nn.Module], Maker], int]  # ours, theirs of a network, steps in a turn
+SIDES = ("koopsim", "paper")
+
+
+@dataclass(frozen=True)
+class PaperWork:
+    """What both sides do."""
+
+    title: str
+    preset: str
+    training: Pair
+    inference: Pair
+
+
+Build = Callable[[Setting], PaperWork]
 
 
 def paper_networks() -> ModuleType:
@@ -99,44 +119,79 @@ def applied(model: nn.Module, x: Tensor) -> Maker:
     return lambda: work
 
 
+def copy_work(setting: Setting) -> PaperWork:
+    horizon, steps = setting.sizes.horizon, steps_of(setting)
+    ours = copy_stepping(model_of(COPY, setting.device), setting, BATCH, horizon)
+    x = ours.x.float()[:, None]
+    return PaperWork(
+        f"copy memory T={horizon}, batch {BATCH}", COPY,
+        (ours.maker(setting, setting.capture), lambda m: their_steps(m, _sequence_loss, x, ours.y, BATCH), steps),
+        (applied(model_of(COPY, setting.device), ours.x[:BATCH]), lambda m: applied(m, x[:BATCH]), 1),
+    )  # fmt: skip
+
+
+def cifar10_work(setting: Setting) -> PaperWork:
+    ours = image_stepping(model_of(IMAGES, setting.device), setting, setting.sizes.image_batch, (3, 32, 32))
+    x, y, batch = ours.x, ours.y, ours.batch
+    return PaperWork(
+        f"CIFAR-10, batch {batch}", IMAGES,
+        (ours.maker(setting, setting.capture), lambda m: their_steps(m, F.cross_entropy, x, y, batch), ours.steps),
+        (applied(model_of(IMAGES, setting.device), x[:batch]), lambda m: applied(m, x[:batch]), 1),
+    )  # fmt: skip
+
+
+def picture_work(setting: Setting) -> PaperWork:
+    size, steps = setting.sizes.picture_size, steps_of(setting)
+    given = random_pictures(1, size, setting.device).split("train")
+    points, colours = (t.view(1, *t.shape[-2:]).expand(steps, -1, -1) for t in given)
+    return PaperWork(
+        f"a picture of {size} x {size}", PICTURE,
+        (picture_maker(setting, 1), lambda m: their_steps(m, F.mse_loss, points, colours, 1), steps),
+        (applied(model_of(PICTURE, setting.device), points[0]), lambda m: applied(m, points[0]), 1),
+    )  # fmt: skip
+
+
+TASKS: tuple[Build, ...] = (copy_work, cifar10_work, picture_work)
+
+
 def paper_rows(setting: Setting) -> list[Comparison]:
     """A training step and inference of the three tasks."""
-    device, sizes, found = setting.device, setting.sizes, []
-    steps = steps_of(setting)
-    ours = copy_stepping(model_of(COPY, device), setting, BATCH, sizes.horizon)
-    theirs = ours.x.float()[:, None]
-    found += _compared(
-        f"copy memory T={sizes.horizon}, batch {BATCH}", COPY, setting,
-        (ours.maker(setting, setting.capture), lambda m: their_steps(m, _sequence_loss, theirs, ours.y, BATCH), steps),
-        (applied(model_of(COPY, device), ours.x[:BATCH]), lambda m: applied(m, theirs[:BATCH]), 1),
-    )  # fmt: skip
-    images = image_stepping(model_of(IMAGES, device), setting, sizes.image_batch, (3, 32, 32))
-    x, y, batch = images.x, images.y, images.batch
-    found += _compared(
-        f"CIFAR-10, batch {batch}", IMAGES, setting,
-        (images.maker(setting, setting.capture), lambda m: their_steps(m, F.cross_entropy, x, y, batch), steps),
-        (applied(model_of(IMAGES, device), x[:batch]), lambda m: applied(m, x[:batch]), 1),
-    )  # fmt: skip
-    task = random_pictures(1, sizes.picture_size, device)
-    points, colours = (t.view(1, *t.shape[-2:]).expand(steps, -1, -1) for t in task.split("train"))
-    found += _compared(
-        f"a picture of {sizes.picture_size} x {sizes.picture_size}", PICTURE, setting,
-        (picture_maker(setting, 1), lambda m: their_steps(m, F.mse_loss, points, colours, 1), steps),
-        (applied(model_of(PICTURE, device), points[0]), lambda m: applied(m, points[0]), 1),
-    )  # fmt: skip
+    paper_networks()  # or say so before anything is built
+    found = []
+    for build in TASKS:
+        task = build(setting)
+        for kind, pair in (("train step", task.training), ("inference", task.inference)):
+            own = pair is task.training and setting.device.type == "cpu"  # process
+            makers = {side: alone(setting, build, side) if own else _maker(setting, task, pair, side) for side in SIDES}
+            with in_precision(setting.precision):
+                timings = measure(makers, setting.device, setting.sizes.turns, dict.fromkeys(SIDES, pair[2]))
+            sides = (Side(task.preset, timings["koopsim"]), Side("the paper's code", timings["paper"]))
+            found.append(Comparison("paper", f"{kind}, {task.title}", *sides))
     return found
+
+
+def _maker(setting: Setting, task: PaperWork, pair: Pair, side: str) -> Maker:
+    ours, theirs, _ = pair
+    return ours if side == "koopsim" else theirs(their_model(task.preset).to(setting.device))
+
+
+def alone(setting: Setting, build: Build, side: str, kept: bool | None = None) -> Maker:
+    """The training step in a process of its own, as it trains: ours keeps what it frees (engine/drive.py)."""
+    kept = side == "koopsim" if kept is None else kept
+    return apart(partial(_trained, setting, build, side), partial(_as_run, setting, kept))
+
+
+def _trained(setting: Setting, build: Build, side: str) -> Work:
+    torch.manual_seed(0)  # the same data for both
+    task = build(setting)
+    return _maker(setting, task, task.training, side)()
+
+
+@contextmanager
+def _as_run(setting: Setting, kept: bool) -> Iterator[None]:
+    with in_precision(setting.precision), freed_memory_kept(setting.device) if kept else nullcontext():
+        yield
 
 
 def _sequence_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), targets.reshape(-1))
-
-
-def _compared(work: str, name: str, setting: Setting, training: Pair, inference: Pair) -> list[Comparison]:
-    found = []
-    for kind, (ours, theirs, units) in (("train step", training), ("inference", inference)):
-        makers: dict[str, Maker] = {"koopsim": ours, "paper": theirs(their_model(name).to(setting.device))}
-        with in_precision(setting.precision):
-            timings = measure(makers, setting.device, setting.sizes.turns, dict.fromkeys(makers, units))
-        sides = (Side(name, timings["koopsim"]), Side("the paper's code", timings["paper"]))
-        found.append(Comparison("paper", f"{kind}, {work}", *sides))
-    return found

@@ -16,6 +16,7 @@ import torch
 Work = Callable[[], None]
 Maker = Callable[[], Work]  # builds what is to be measured; its memory is counted from before to after its first run
 TURN = 0.02  # seconds: a shorter work is repeated within a turn
+REST = 0.02  # seconds before a turn: by then idle threads of another process have gone to sleep (apart.py)
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ def measure(
 
 def _seconds(work: Work, calls: int, device: torch.device) -> float:
     """Seconds a call."""
+    time.sleep(REST)
     _wait(device)
     began = time.perf_counter()
     for _ in range(calls):

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import torch
 
+from koopsim.engine.freed import freed_memory_kept
 from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError
 
@@ -73,7 +74,7 @@ class Course(ABC):
 def drive(course: Course) -> None:
     """Bring a course to its end; Ctrl-C or SIGTERM saves it and raises `Stopped`."""
     clock = _Clock(course)
-    with stop_requests() as stop, course.world.reached():
+    with stop_requests() as stop, course.world.reached(), freed_memory_kept(course.device):
         while (steps := course.turn()) is not None:
             if course.position == 0:
                 steps.begin_epoch()
