@@ -72,6 +72,14 @@ def test_a_residual_is_of_the_worst_sample_all_parts_together():
     assert end.evaluations == (4, 4)
 
 
+@pytest.mark.parametrize("easy", [slice(0, 2), slice(2, 4)])
+def test_the_worst_of_the_batches_counts(easy):
+    work = stepping(DEQ(Scaled(), "anderson", 100, 1e-3))
+    hard = reached(work)
+    work.x[easy] = 0  # solved by where it begins
+    assert reached(work) == hard
+
+
 def test_torchdeqs_returned_point_is_judged_not_the_one_before():
     """It tests z_k, returns f(f(z_k)) and takes two evaluations more: what it says is of another point."""
     pytest.importorskip("torchdeq")

@@ -1,12 +1,15 @@
 """What a capture needs of the process around it."""
 
 import gc
+from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from koopsim.engine.capture import Recorder, no_collection
+from koopsim.engine import capture
+from koopsim.engine.capture import WARM_UP, Recorder, no_collection
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -20,6 +23,26 @@ def test_collection_is_off_inside_and_as_it_was_afterwards(before):
         assert gc.isenabled() is before
     finally:
         gc.enable() if was else gc.disable()
+
+
+@pytest.mark.parametrize("rehearse", [True, False])
+def test_neither_rehearsal_nor_warm_up_leaves_a_trace(rehearse, monkeypatch):
+    """With a stand-in of CUDA: every run of the step, and whoever comes after, finds the state as it was."""
+    stream = SimpleNamespace(wait_stream=lambda other: None)
+    cuda = {"Stream": lambda device: stream, "current_stream": lambda device: stream, "graph_pool_handle": lambda: 0}
+    cuda |= {"stream": nullcontext, "CUDAGraph": object, "graph": lambda graph, **more: nullcontext()}
+    for name, stand_in in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    monkeypatch.setattr(capture, "build_kernels", lambda step: step())
+    x, found = torch.full((3,), 7.0), []
+
+    def step() -> None:
+        found.append(x.tolist())
+        x.mul_(torch.nan)
+
+    Recorder(torch.device("cpu")).record(step, lambda: {"x": x}, rehearse)
+    assert found == [[7.0] * 3] * (rehearse + WARM_UP + 1)
+    assert x.tolist() == [7.0] * 3
 
 
 @pytest.mark.cuda
