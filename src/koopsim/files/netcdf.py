@@ -132,7 +132,7 @@ def _arrays_of(path: Path) -> dict[str, Array]:
 
 def _opened(path: Path) -> Any:
     """NetCDF 3 by SciPy, NetCDF 4 and plain HDF5 by h5netcdf."""
-    import xarray
+    import xarray  # pyright: ignore[reportMissingImports]
 
     with path.open("rb") as file:
         classic = file.read(3) == b"CDF"
