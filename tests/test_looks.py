@@ -34,6 +34,17 @@ def test_a_run_counts_looks_at_its_test_split(run, capsys):
     assert len(directory.read_looks()) == 3  # begun anew, but not forgotten
 
 
+def test_who_is_killed_between_the_look_and_the_result_has_looked_once(tmp_path):
+    directory = RunDirectory(tmp_path / "run")
+    assert main([*TRAIN, "--out", str(directory.path)]) == 0
+    once = directory.read_looks()
+    for found in (once, []):  # killed after it, and before it
+        directory.result_file.unlink()
+        directory.looks_file.write_text("".join(json.dumps(look) + "\n" for look in found))
+        assert main(["train", "--resume", str(directory.path), "--device", "cpu"]) == 0
+        assert [look["test"] for look in directory.read_looks()] == [once[0]["test"]]
+
+
 def test_a_folder_that_cannot_be_written_is_still_evaluated(run, capsys, monkeypatch):
     from koopsim.errors import KoopsimError
 

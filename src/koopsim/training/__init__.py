@@ -133,7 +133,8 @@ def train_run(
         with nullcontext() if work is None else few_threads(work):
             drive(training)
             result = training.result(name)
-        if "test" in result:
+        before = directory.read_looks()[-1:] if resume else []  # killed between its look and its result: one look
+        if "test" in result and [look["test"] for look in before] != [result["test"]]:
             directory.note_look(name, result["test"])
         write_json(directory.result_file, result)
         if session.mirror is not None:
