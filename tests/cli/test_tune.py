@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
@@ -116,14 +115,25 @@ def test_a_finished_search_is_not_run_again(finished, capsys):
     assert (finished / "trials.csv").read_text() == before
 
 
+def test_ctrl_c_between_two_trainings_says_how_to_go_on(finished, tmp_path, capsys, monkeypatch):
+    def pressed(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("koopsim.searching.carrying_out.resume_search", pressed)
+    monkeypatch.setattr("koopsim.searching.carrying_out.start_search", pressed)
+    assert main(["tune", "--resume", str(finished)]) == 130
+    assert f"stopped. Go on with: koopsim tune --resume {finished}" in capsys.readouterr().err
+    assert main(["tune", "copy/sim-two", *TINY, "--out", str(tmp_path / "new")]) == 130  # nothing is there yet
+    assert capsys.readouterr().err == "koopsim: stopped.\n"
+
+
 def test_ctrl_c_leaves_a_search_to_be_resumed(tmp_path):
-    words = [w if w != "40" else "2000" for w in TINY]
+    words = [w if w != "40" else "4000" for w in TINY]
     command = [sys.executable, "-m", "koopsim", "tune", "copy/sim-two", *words, "--out", str(tmp_path / "s")]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     child = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env=environment)
-    while not (tmp_path / "s" / "search.json").exists():
-        time.sleep(0.05)
-    time.sleep(1.5)
+    assert child.stderr is not None
+    assert any("trials" in line for line in child.stderr)  # the first epoch of the first trial
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=60)
     assert child.returncode == 130, err

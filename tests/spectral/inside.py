@@ -1,4 +1,4 @@
-"""What an inner function says over a table of cases, in few words: the outcomes, and which case has which."""
+"""What an inner function says over a table of cases, in few words, and matrices to say it of."""
 
 import re
 
@@ -10,12 +10,6 @@ NUMBER = re.compile(r"[-+]?\d[\d.]*(?:e[-+]?\d+)?i?")
 def words(text):
     """A sentence without its numbers: it names the branch that was taken."""
     return NUMBER.sub("#", text)
-
-
-def outcomes(said):
-    """Each different outcome once, and for each case the number of its own."""
-    known = list(dict.fromkeys(said))
-    return {"outcomes": known, "which": " ".join(str(known.index(one)) for one in said)}
 
 
 def upper(n, seed, coupling=1.0, inside=1.0, real=False):

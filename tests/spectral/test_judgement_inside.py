@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from inside import outcomes, words
+from inside import words
 from kept_numbers import same
 from test_fitting_inside import TERMS, three_runs, told_by
 
@@ -129,18 +129,19 @@ def test_how_much_of_the_state_is_seen():
     assert len(cases) == 2
 
 
-def test_the_noise_of_an_exact_fit_is_rounding():
+def test_the_noise_of_an_exact_fit_is_rounding(monkeypatch):
     model = EDMD(Identity()).fit((X, X @ W.T))
     s = model.solution_.singular_values
     v, misfit = judgement.of_matrix(model, None, np.eye(2), kept_by(model))
     assert misfit < 1e-14
-    assert v.noise == pytest.approx(EPS * max(16 * s[0] / s[-1], 128))
-    S = np.array([[1.0, 1.0], [0.0, 0.02]])
+    assert v.noise == pytest.approx(EPS * max(16 * s[0] / s[-1], 128), abs=0)
+    S = np.array([[1.0, 1.0], [0.0, 0.14]])
     steep = EDMD(Identity()).fit((X @ S, X @ W.T @ S))
     s = steep.solution_.singular_values
+    monkeypatch.setattr(judgement, "held_out_misfit", lambda *_: 0.0)  # what rounding leaves, a processor's own
     v, _ = judgement.of_matrix(steep, None, np.eye(2), kept_by(steep))
     assert s[0] / s[-1] > 8
-    assert v.noise == pytest.approx(EPS * 16 * s[0] / s[-1], rel=1e-6)
+    assert v.noise == pytest.approx(EPS * 16 * s[0] / s[-1], rel=1e-6, abs=0)
     assert judgement.of_matrix(model, 1e-3, np.eye(2), kept_by(model))[0].noise == 1e-3
 
 
@@ -178,9 +179,9 @@ def test_numbers_of_judgements():
         v = model.verdict(**options)
         said.append(f"{v.case} {v.certain} {v.confidence is None} {v.period} {' '.join(map(words, v.reasons))}")
         ends = [0.0 if M is None else float(np.linalg.norm(M)) for M in (v.limit, v.cesaro, v.rotation, v.point)]
-        numbers += [max(v.noise, 1e-8), *ends, len(v.fixed), float(np.abs(v.eigenvalues).max()), v.residuals.size]
-        numbers += [float(np.linalg.norm(v.residuals[v.residuals > 1e-9]))]
-    same("spectral/judgements", [outcomes(said), [float(x) for x in numbers]], rel=5e-3, near=1e-5)
+        largest, left = np.abs(v.eigenvalues).max(), np.linalg.norm(v.residuals[v.residuals > 1e-9])
+        numbers.append([max(v.noise, 1e-8), *ends, len(v.fixed), float(largest), v.residuals.size, float(left)])
+    same("spectral/judgements", [said, numbers], rel=5e-3, near=1e-5)
 
 
 def test_held_out_stretches_that_leave_too_little():

@@ -148,7 +148,7 @@ def _tune(options: TuneOptions, search: Any) -> int:
     from koopsim.progress import Progress
     from koopsim.searching.carrying_out import How, resume_search, start_search
     from koopsim.searching.confirm import confirmed_search
-    from koopsim.searching.directory import Cluster, SearchDirectory
+    from koopsim.searching.directory import Cluster, SearchDirectory, is_search
     from koopsim.searching.per_picture import PictureSearches
     from koopsim.training import Session
 
@@ -163,8 +163,11 @@ def _tune(options: TuneOptions, search: Any) -> int:
             result = resume_search(out, how)
         else:
             result = start_search(search, out, how)
-    except Stopped:
-        print(f"koopsim: stopped and saved. Go on with: koopsim tune --resume {out}", file=sys.stderr)
+    except (Stopped, KeyboardInterrupt) as stop:  # the latter between two trainings
+        if not is_search(out):
+            raise
+        saved = " and saved" if isinstance(stop, Stopped) else ""
+        print(f"koopsim: stopped{saved}. Go on with: koopsim tune --resume {out}", file=sys.stderr)
         return 130
     return (_show_pictures if PictureSearches(out).file.exists() else _show)(result, out, options.json)
 

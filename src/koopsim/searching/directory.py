@@ -133,18 +133,22 @@ def _search_before_markers(folder: Path) -> tuple[str, ...]:
     return ()
 
 
+def is_search(folder: Path) -> bool:
+    """Whether a search was begun there, of all pictures or of each."""
+    return any((folder / name).exists() for name in (SEARCH_FILE, PICTURES_FILE))
+
+
 def take_folder(folder: Path, overwrite: bool, again: bool = False) -> None:
     """Make room for a new search in a held folder; one that already holds a search is left alone.
 
     `overwrite` is the user's word; `again` lets go of an older search of ours and of nothing else. Folders inside that
     are not ours stop it, whatever was said: nobody else's are entered or removed.
     """
-    for mark in (folder / SEARCH_FILE, folder / PICTURES_FILE):
-        if mark.exists() and not (overwrite or again):
-            raise KoopsimError(
-                f"{folder} already holds a search: go on with 'koopsim tune --resume {folder}', "
-                "or add --overwrite to start again."
-            )
+    if is_search(folder) and not (overwrite or again):
+        raise KoopsimError(
+            f"{folder} already holds a search: go on with 'koopsim tune --resume {folder}', "
+            "or add --overwrite to start again."
+        )
     inner = [folder / CONFIRM_FOLDER, *(path for path in sorted(folder.glob("best*")) if _is_best(path.name))]
     for path in inner:
         if not (folders.is_ours(path) or folders.is_free(path)):
