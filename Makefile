@@ -6,7 +6,7 @@ INSTALLED := .venv/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 EVERYTHING := -e '.[tune,data,storage,export,lightning,tensorboard,mlflow,wandb,docs,notebooks,dist]' pandas 'moto[server]'
 
-.PHONY: setup demo test test-all pythons hostile mutants test-gpu lint bench readme zoo docs notebooks dist release clean
+.PHONY: setup demo test test-all pythons processors hostile mutants test-gpu lint bench readme zoo docs notebooks dist release clean
 
 setup: $(INSTALLED)
 
@@ -31,6 +31,9 @@ test-all: setup hostile
 
 pythons:  # the fast tests on each other Python from 3.11 to 3.13 that this machine has and PyTorch installs on
 	$(PYTHON) tools/pythons.py
+
+processors: setup  # the fast tests by the kernels of five kinds of processor; 25 minutes on two cores
+	$(BIN)/python tools/processors.py
 
 hostile: setup  # mutated files, kills, extremes, other people's folders; seeded, ten minutes at most on two idle cores
 	OMP_NUM_THREADS=1 $(BIN)/python tests/hostile/campaign.py --out results/hostile.json

@@ -32,7 +32,7 @@ from koopsim.runs import environment, write_json
 MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/koopsim-mps", "CUDA_MPS_LOG_DIRECTORY": "/tmp/koopsim-mps"}
 MOST = 14 << 20  # bytes of the archive: a file above 16 MiB would not come back
 TEXTS = (".json", ".jsonl", ".csv", ".log", ".koopsim")
-WAIT = 15.0  # seconds for a stopped process to save itself
+WAIT = 40.0  # seconds for a stopped process to save itself; one that is killed may take all others of MPS with it
 
 
 class Lease:
@@ -83,7 +83,8 @@ class Lease:
                 job.status = f"cannot begin: {type(error).__name__} {error}"
                 return
             job.status, job.began = "running", self.now()
-            environ = os.environ | (MPS if self.mps else {})
+            share = {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(job.share)} if job.share < 100 else {}
+            environ = os.environ | (MPS | share if self.mps else {})
             with (self.folder / f"{job.name}.log").open("ab") as log:
                 said = subprocess.DEVNULL if not job.script else log
                 job.process = subprocess.Popen([sys.executable, *words], stdout=said, stderr=log, env=environ)
@@ -219,6 +220,7 @@ def missing(parts: list[str], place: Place) -> list[str]:
     wanted = {
         "table2": [data / file for file in files],
         "table3": [Path(place.at("NATURAL16", "natural16")), Path(place.at("TEXT16", "text16"))],
+        "diagonal": [Path(place.at("UNSEEN", "unseen"))],
         "beside": [Path(place.at("PAPER_CODE", "paper")) / "sim" / "net.py"],
     }
     return [f"{part}: there is no {path}" for part in parts for path in wanted.get(part, []) if not path.exists()]

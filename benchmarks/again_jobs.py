@@ -4,6 +4,8 @@ table1   the paper's searches of both SIMs, confirmed, three seeds; trials of th
 table2   SIM (two) on SVHN over the paper's whole space, 200 trials, confirmed; V U = I; monDEQs' other seeds and their
          published recipe; last, if there is time, the other SIMs' searches
 table3   which start; the paper's search per picture, judged after 100 *steps* as its public code does; Tancik's
+diagonal bandwidths and rates of both on other pictures; Table 3 by what is best there a diagonal from trained pixels
+text     the next byte of a text, three models, three seeds
 beside   the paper's code in turns with ours; sound and shape; accuracy against data; what needs no deadline
 
 The DEQ's trials are `koopsim train --train-on train` stopped after max_t = 6 epochs of their 20, as ASHA would: the
@@ -12,16 +14,19 @@ all, is DEQ_CHOSEN (2026-11-16, results/BUDGETS.md), and is trained again with t
 tools/record.py --names keeps.
 """
 
+import math
 import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from koopsim.files.json import read_json
 
 MAX_T = 6  # epochs of a trial, the paper's
+SHARE = 60  # percent of the chip for what would fill it
 SOLVER = ("--model.forward.method", "broyden", "--model.backward.method", "broyden",
           "--model.forward.max-steps", 80, "--model.backward.max-steps", 80)  # fmt: skip
 DEQ_TRIALS = ((5, 1e-3), (2, 1e-3), (5, 2e-3), (10, 2e-3))  # batch, learning rate
@@ -52,7 +57,8 @@ class Place:
 @dataclass
 class Job:
     """A verb, or a script with `script`; its name is its folder. `seconds` it takes beside others, `box` at most; it
-    begins `after` these have ended, is stopped after `stop` epochs, and has the device to itself if `alone`."""
+    begins `after` these have ended, is stopped after `stop` epochs, and has the device to itself if `alone`. One whose
+    kernels fill the chip gets a `share` of its processors, in percent, lest small kernels of others wait for it."""
 
     name: str
     words: Callable[[], Words]
@@ -61,6 +67,7 @@ class Job:
     stop: int | None = None
     alone: bool = False
     script: bool = False
+    share: int = 100
     box: float = 0.0
     status: str = "waiting"
     began: float = 0.0
@@ -200,8 +207,46 @@ def table3(place: Place) -> list[Job]:
         words = ("tune", "image/sim-rff", "--per-picture", "--task.pictures", folder, "--task.steps-an-epoch", 1, *tf32,
                  "--recipe.epochs", 100 if place.rehearse else 2000, "--max-t", 6 if place.rehearse else 100, *small,
                  *few)  # fmt: skip
-        paper.append(Job(f"image-sim-rff-paper-{kind}16", fixed(*words), 240, box=420))
+        paper.append(Job(f"image-sim-rff-paper-{kind}16", fixed(*words), 240, box=600, share=SHARE))
     return jobs + paper
+
+
+def diagonal(place: Place) -> list[Job]:
+    """What lies behind Tancik's network: both over bandwidths and rates on pictures that are in no table; of each the
+    setting that is best there on *test* pixels is then looked at once on the table's pictures."""
+    folders = {"natural": place.at("NATURAL16", "natural16"), "text": place.at("TEXT16", "text16")}
+    tf32 = ("--precision", "float32" if place.rehearse else "tf32")
+    short = place.few("--task.size", 16, "--recipe.epochs", 2, "--task.steps-an-epoch", 5)
+    file = place.folder / "picture-bandwidths.json"
+    words = ("picture_bandwidths.py", place.at("UNSEEN", "unseen"), "--out", file)
+    study = (*words, *place.few("--quick", "--precision", "float32", "--device", "cpu"))
+    jobs = [Job("picture-bandwidths", fixed(*study), 150, script=True, share=SHARE, box=600)]
+    for model, (kind, folder) in product(("sim-rff", "tancik"), folders.items()):
+
+        def chosen(model: str = model, kind: str = kind, folder: str = folder) -> Words:
+            shown = "photograph" if kind == "natural" else kind
+            rows = [row for row in read_json(file)["rows"] if row["model"] == f"image/{model}"]
+            best = max(rows, key=lambda row: row["test"][shown])
+            own = recipe_words(learning_rate=best["rate"])
+            width = ("--model.fourier.bandwidth", best["bandwidth"]) if model == "sim-rff" else (
+                "--model.sigma", 1 / (2 * math.pi * best["bandwidth"]))  # fmt: skip
+            return ("train", f"image/{model}", *own, *width, "--task.pictures", folder, *tf32, *short)
+
+        name = f"image-{model}-diagonal-{kind}16"
+        jobs.append(Job(name, chosen, 45, ("picture-bandwidths",), share=SHARE))
+    return jobs
+
+
+# ------------------------------------------------------------ text
+
+
+def text(place: Place) -> list[Job]:
+    few = place.few("--recipe.epochs", 1, "--task.windows", 40)
+    names = ("sim-single", "deq", "deq-reversible")
+    return [
+        Job(f"text-{name}-seed{s}", fixed("train", f"text/{name}", "--seed", s, *few), 60)
+        for s in range(3) for name in names
+    ]  # fmt: skip
 
 
 # ------------------------------------------------------------ beside the tables
@@ -210,7 +255,7 @@ def table3(place: Place) -> list[Job]:
 def beside(place: Place) -> list[Job]:
     def script(name: str, seconds: float, *words: object, alone: bool = False) -> Job:
         out = ("--out", place.folder / f"{name}.json")
-        return Job(name, fixed(*words, *out), seconds, alone=alone, script=True)
+        return Job(name, fixed(*words, *out), seconds, alone=alone, script=True, share=SHARE, box=600)
 
     device, quick = "cpu" if place.rehearse else "cuda", place.few("--quick")
     code = place.at("PAPER_CODE", "paper")
@@ -222,4 +267,6 @@ def beside(place: Place) -> list[Job]:
     return [*jobs, script("theory-samples", 240, "theory.py", "samples", "--device", device, *shares)]
 
 
-PARTS = {"table1": table1, "table2": table2, "table3": table3, "beside": beside}
+PARTS = {
+    "table1": table1, "table2": table2, "table3": table3, "diagonal": diagonal, "text": text, "beside": beside,
+}  # fmt: skip

@@ -42,6 +42,8 @@ SHORT=(cifar10/sim-single --recipe best --recipe.schedule cosine --recipe.warm-u
 SHORT+=(--recipe.label-smoothing 0 --recipe.batch-size 512 --recipe.epochs 12 --recipe.learning-rate 8e-3 --recipe.shift 2)
 
 # Quiet: nothing else on the machine
+step solver 120 - "$PYTHON" benchmarks/equilibrium.py solver --device cuda --works multiscale --precision bf16 --out "$KEEP/deq-solver-multiscale.json"
+step large 110 - "$PYTHON" benchmarks/equilibrium.py solver --device cuda --works multiscale-large --out "$KEEP/deq-solver-multiscale-512.json"
 step phases 90 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --ways plain late serial --out-file "$KEEP/phases.json"
 step cold 100 "$CIFAR" "$PYTHON" benchmarks/phases.py "${SHORT[@]}" --ways cold in-turn plain rehearsed --out-file "$KEEP/cold.json"
 step accuracy 60 "$CIFAR" "$PYTHON" benchmarks/time_to_accuracy.py --chosen results/h200/time-to-accuracy.json --out "$KEEP/time-to-accuracy-process.json"
@@ -52,6 +54,9 @@ step attention 40 - "$PYTHON" benchmarks/attention_turns.py --out "$KEEP/attenti
 step pictures 45 "${PICTURES:-/no/pictures}" "$PYTHON" benchmarks/speed.py pictures "${PICTURES:-none}" --out "$KEEP/pictures.json"
 step compiled 60 - "$PYTHON" benchmarks/compiled_gradients.py --seeds 2 --ways compiled looped unfused decomposed --out "$KEEP/compiled.json"
 step deploy 60 - "$PYTHON" -m koopsim bench deploy --precision float32 --out "$KEEP/deploy"
+step paper 100 "${KOOPSIM_PAPER_CODE:-/no/code}" "$PYTHON" benchmarks/paper_code.py "${KOOPSIM_PAPER_CODE:-none}" --turns 1 --out "$KEEP/paper-code.json"
+step trained 130 - "$PYTHON" -m koopsim bench train inference --precision float32 --out "$KEEP/trained"
+step aoti 60 - "$PYTHON" -m koopsim export zoo:cifar10/sim-single --format aoti --device cuda --out "$KEEP/cifar10.aoti.pt2" --json
 # The machine's processors: what is timed above is over
 step builds 40 - "$PYTHON" benchmarks/parallel_builds.py --turns 3 --out "$KEEP/parallel-builds.json"
 step tests 240 - "$PYTHON" tools/cuda_tests.py --processes 15 --seconds 232 --out "$KEEP/cuda-tests.json"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from koopsim.bench.inference import answer_note, inputs_for, settled_inverse
 from koopsim.bench.result import Comparison, Side
 from koopsim.bench.setting import Setting, in_precision, model_of
-from koopsim.bench.timing import Maker, Work, measure
+from koopsim.bench.timing import Maker, measure
 from koopsim.deployment import deploy
 from koopsim.errors import KoopsimError
 from koopsim.export import FORMATS, export, load_exported
@@ -77,17 +77,19 @@ def _agree(way: str, answer: Answer, plain: nn.Module, x: Tensor, setting: Setti
 
 
 def _waited_for(answer: Answer, x: Tensor, autocast: torch.dtype | None, wait: bool) -> Maker:
-    def make() -> Work:
-        @torch.no_grad()
-        def work() -> None:
-            with torch.autocast(x.device.type, dtype=autocast, enabled=autocast is not None):
-                answer(x)
-            if wait and x.is_cuda:
-                torch.cuda.synchronize(x.device)
+    """An answer as its caller has it: nothing is opened around it that it does not need."""
 
-        return work
+    def plain() -> None:
+        answer(x)
+        if wait and x.is_cuda:
+            torch.cuda.synchronize(x.device)
 
-    return make
+    @torch.no_grad()
+    def of_a_module() -> None:
+        with torch.autocast(x.device.type, dtype=autocast, enabled=autocast is not None):
+            plain()
+
+    return lambda: of_a_module if isinstance(answer, nn.Module) else plain
 
 
 def _files(name: str, model: nn.Module, setting: Setting, folder: Path) -> dict[str, Answer]:
