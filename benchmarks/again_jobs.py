@@ -206,8 +206,9 @@ def table3(place: Place) -> list[Job]:
         few = place.few("--trials", 6, "--grace", 2, "--task.count", 2)
         words = ("tune", "image/sim-rff", "--per-picture", "--task.pictures", folder, "--task.steps-an-epoch", 1, *tf32,
                  "--recipe.epochs", 100 if place.rehearse else 2000, "--max-t", 6 if place.rehearse else 100, *small,
-                 *few)  # fmt: skip
-        paper.append(Job(f"image-sim-rff-paper-{kind}16", fixed(*words), 240, box=600, share=SHARE))
+                 "--at-once", 24, *few)  # fmt: skip
+        before = tuple(job.name for job in paper)  # one after the other: each takes tens of GiB
+        paper.append(Job(f"image-sim-rff-paper-{kind}16", fixed(*words), 240, before, box=600, share=SHARE))
     return jobs + paper
 
 
