@@ -220,7 +220,7 @@ def missing(parts: list[str], place: Place) -> list[str]:
     wanted = {
         "table2": [data / file for file in files],
         "table3": [Path(place.at("NATURAL16", "natural16")), Path(place.at("TEXT16", "text16"))],
-        "diagonal": [Path(place.at("UNSEEN", "unseen"))],
+        "whole": [Path(place.at("UNSEEN", "unseen"))],
         "beside": [Path(place.at("PAPER_CODE", "paper")) / "sim" / "net.py"],
     }
     return [f"{part}: there is no {path}" for part in parts for path in wanted.get(part, []) if not path.exists()]

@@ -4,7 +4,7 @@ table1   the paper's searches of both SIMs, confirmed, three seeds; trials of th
 table2   SIM (two) on SVHN over the paper's whole space, 200 trials, confirmed; V U = I; monDEQs' other seeds and their
          published recipe; last, if there is time, the other SIMs' searches
 table3   which start; the paper's search per picture, judged after 100 *steps* as its public code does; Tancik's
-diagonal bandwidths and rates of both on other pictures; Table 3 by what is best there a diagonal from trained pixels
+whole    SIMs with U V learnt and U V = I beside Tancik's network on other pictures; Table 3 with the latter
 text     the next byte of a text, three models, three seeds
 beside   the paper's code in turns with ours; sound and shape; accuracy against data; what needs no deadline
 
@@ -14,12 +14,10 @@ all, is DEQ_CHOSEN (2026-11-16, results/BUDGETS.md), and is trained again with t
 tools/record.py --names keeps.
 """
 
-import math
 import os
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -212,29 +210,28 @@ def table3(place: Place) -> list[Job]:
     return jobs + paper
 
 
-def diagonal(place: Place) -> list[Job]:
-    """What lies behind Tancik's network: both over bandwidths and rates on pictures that are in no table; of each the
-    setting that is best there on *test* pixels is then looked at once on the table's pictures."""
+def whole(place: Place) -> list[Job]:
+    """Table 3 with U V = I: bandwidth, rate and start are chosen by valid pixels of pictures that are in no table."""
     folders = {"natural": place.at("NATURAL16", "natural16"), "text": place.at("TEXT16", "text16")}
     tf32 = ("--precision", "float32" if place.rehearse else "tf32")
     short = place.few("--task.size", 16, "--recipe.epochs", 2, "--task.steps-an-epoch", 5)
     file = place.folder / "picture-bandwidths.json"
     words = ("picture_bandwidths.py", place.at("UNSEEN", "unseen"), "--out", file)
     study = (*words, *place.few("--quick", "--precision", "float32", "--device", "cpu"))
-    jobs = [Job("picture-bandwidths", fixed(*study), 150, script=True, share=SHARE, box=600)]
-    for model, (kind, folder) in product(("sim-rff", "tancik"), folders.items()):
+    jobs = [Job("picture-bandwidths", fixed(*study), 160, script=True, share=SHARE, box=600)]
+    for kind, folder in folders.items():
 
-        def chosen(model: str = model, kind: str = kind, folder: str = folder) -> Words:
+        def chosen(kind: str = kind, folder: str = folder) -> Words:
             shown = "photograph" if kind == "natural" else kind
-            rows = [row for row in read_json(file)["rows"] if row["model"] == f"image/{model}"]
-            best = max(rows, key=lambda row: row["test"][shown])
+            rows = [row for row in read_json(file)["rows"] if row["model"].startswith("SIM, U V = I")]
+            best = max(rows, key=lambda row: row["valid"][shown])
             own = recipe_words(learning_rate=best["rate"])
-            width = ("--model.fourier.bandwidth", best["bandwidth"]) if model == "sim-rff" else (
-                "--model.sigma", 1 / (2 * math.pi * best["bandwidth"]))  # fmt: skip
-            return ("train", f"image/{model}", *own, *width, "--task.pictures", folder, *tf32, *short)
+            start = "even" if best["model"].endswith("even start") else "plain"
+            return ("train", "image/sim-rff", "--model.projector", "--model.rank", 512, "--model.start", start, *own,
+                    "--model.fourier.bandwidth", best["bandwidth"], "--task.pictures", folder, *tf32,
+                    *short)  # fmt: skip
 
-        name = f"image-{model}-diagonal-{kind}16"
-        jobs.append(Job(name, chosen, 45, ("picture-bandwidths",), share=SHARE))
+        jobs.append(Job(f"image-sim-rff-whole-{kind}16", chosen, 45, ("picture-bandwidths",), share=SHARE))
     return jobs
 
 
@@ -269,5 +266,5 @@ def beside(place: Place) -> list[Job]:
 
 
 PARTS = {
-    "table1": table1, "table2": table2, "table3": table3, "diagonal": diagonal, "text": text, "beside": beside,
+    "table1": table1, "table2": table2, "table3": table3, "whole": whole, "text": text, "beside": beside,
 }  # fmt: skip

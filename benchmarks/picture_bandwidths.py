@@ -1,10 +1,10 @@
-"""The RFF-only SIM beside Tancik et al.'s network over bandwidths and rates, on pictures that are in no table.
+"""RFF-only SIMs, U V learnt and U V = I, and Tancik et al.'s network, on pictures that are in no table.
 
     python benchmarks/picture_bandwidths.py PHOTOGRAPHS --out results/h200/picture-bandwidths.json      # H200, minutes
     python benchmarks/picture_bandwidths.py PHOTOGRAPHS --small --out results/picture-bandwidths.json   # CPU, an hour
 
-Settings are chosen by valid pixels, which lie one pixel from a trained one; test pixels lie a diagonal away. What is
-best at the one distance need not be at the other: of every setting both are shown. PHOTOGRAPHS is a folder; as many
+At full size what picture_factors.py shows in small, over bandwidths and rates: valid pixels, which choose, lie one
+pixel from a trained one, test pixels a diagonal away; of every setting both are shown. PHOTOGRAPHS is a folder; as many
 pictures of text are made here. A bandwidth b of Tancik et al.'s network is sigma = 1 / (2 pi b).
 --small: 128 x 128, a quarter of the features and widths, bandwidths four times as wide.
 """
@@ -23,8 +23,14 @@ from verbs import trained, write
 
 from koopsim.pictures import picture_set
 
-BANDWIDTHS, RATES = (0.009, 0.012, 0.016, 0.022), (5e-4, 1e-3, 2e-3)
-MODELS = ("image/sim-rff", "image/tancik")
+BANDWIDTHS, RATES = (0.009, 0.012, 0.016), (1e-3, 2e-3)
+WHOLE = ("--model.projector", "--model.rank")  # and N: U V = I
+MODELS = {
+    "SIM": ("image/sim-rff", False, "plain"),
+    "SIM, U V = I": ("image/sim-rff", True, "plain"),
+    "SIM, U V = I, even start": ("image/sim-rff", True, "even"),
+    "Tancik et al.": ("image/tancik", False, ""),
+}
 SEED = 13  # of the text: no other figure has it
 
 
@@ -42,12 +48,16 @@ def gathered(photographs: Path, size: int, folder: Path) -> dict[str, str]:
 
 
 def words_of(model: str, bandwidth: float, rate: float, small: bool) -> list[object]:
-    words: list[object] = ["--recipe.learning-rate", rate]
-    if model == "image/sim-rff":
-        words += ["--model.fourier.bandwidth", bandwidth]
-        return words + (["--model.fourier.features", 128, "--model.hidden", 64] if small else [])
-    words += ["--model.sigma", 1 / (2 * math.pi * bandwidth)]
-    return words + (["--model.features", 128, "--model.width", 64] if small else [])
+    """`koopsim train` of it."""
+    preset, whole, start = MODELS[model]
+    features, width = (128, 64) if small else (512, 256)
+    words: list[object] = [preset, "--recipe.learning-rate", rate]
+    if preset == "image/tancik":
+        sizes = ["--model.features", features, "--model.width", width]
+        return [*words, "--model.sigma", 1 / (2 * math.pi * bandwidth), *sizes]
+    words += ["--model.fourier.bandwidth", bandwidth, "--model.start", start]
+    words += ["--model.fourier.features", features, "--model.hidden", width]
+    return [*words, *WHOLE, features] if whole else words
 
 
 def means(result: dict, split: str) -> dict[str, float]:
@@ -77,7 +87,7 @@ def main() -> None:
         for bandwidth, rate, model in itertools.product(BANDWIDTHS, RATES, MODELS):
             began = time.perf_counter()
             words = words_of(model, wider * bandwidth, rate, small)
-            result = trained(model, "--task.pictures", folder, *words, *common)
+            result = trained(*words, "--task.pictures", folder, *common)
             row = {"model": model, "bandwidth": bandwidth, "rate": rate, "parameters": result["parameters"]}
             row |= {split: means(result, split) for split in ("valid", "test")}
             row |= {"train": result["metrics"][-1]["train_psnr"], "each": result["test"]}

@@ -41,7 +41,7 @@ def settings_of(run: dict[str, Any]) -> str:
     shown = {key: recipe[key] for key in SETTINGS if isinstance(recipe.get(key), int | float | str)}
     said = [f"{k.replace('_', ' ')} {f'{v:g}' if isinstance(v, float) else v}" for k, v in shown.items()]
     model = run.get("model", {})
-    said += ["V U = I"] if model.get("projector") else []
+    said += [f"V U = I, rank {model['rank']}" if model.get("rank") else "V U = I"] if model.get("projector") else []
     said += ["even start"] if model.get("start") == "even" else []
     said += [f"{model['gradient']} gradient"] if model.get("gradient") not in (None, "implicit") else []
     fourier = model.get("fourier") or {}

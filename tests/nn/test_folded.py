@@ -15,6 +15,9 @@ MODELS = {
     "rff, exact projector": SIMConfig(
         IdentityConfig(2), lift_dim=2, fourier=FourierConfig(16, 0.1), hidden=9, outputs=1, projector=True
     ),
+    "rff, identity": SIMConfig(
+        IdentityConfig(2), lift_dim=2, fourier=FourierConfig(16, 0.1), rank=16, hidden=9, outputs=3, projector=True
+    ),
     "tancik": FourierNetworkConfig(features=16, sigma=2.0, width=11),
 }
 

@@ -62,13 +62,14 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize("projector", [False, True])
+@pytest.mark.parametrize("limit", ["free", "projector", "identity"])
 @pytest.mark.parametrize("name", SMALL)
-def test_the_map_is_the_same_in_float64(name, projector):
+def test_the_map_is_the_same_in_float64(name, limit):
     from dataclasses import replace
 
     torch.manual_seed(1)
-    config = replace(SMALL[name], projector=projector)
+    config = replace(SMALL[name], projector=limit != "free")
+    config = replace(config, rank=config.lifted) if limit == "identity" else config
     model = stirred(build_sim(config)).double()
     assert_same(model, model.fuse(), example(config, batch=4, length=11)[0].double(), size=1e-12)
 

@@ -57,6 +57,17 @@ def test_both_forms_have_the_same_number_of_parameters():
     assert defect(free) > 0.1
 
 
+def test_the_projector_of_full_rank_is_the_identity_and_has_no_parameters():
+    limit = LimitOperator(6, 6, projector=True)
+    phi = torch.randn(3, 6)
+    assert limit(phi) is phi
+    assert not list(limit.parameters())
+    assert not limit.state_dict()
+    torch.testing.assert_close(limit.double().matrix(), torch.eye(6, dtype=torch.float64))
+    assert defect(limit) == 0
+    assert list(LimitOperator(6, 6).parameters())  # free, it is any matrix
+
+
 def test_bad_rank_is_refused():
     with pytest.raises(ValueError, match="between 1 and the dimension 4"):
         LimitOperator(4, 5)

@@ -12,6 +12,7 @@ SIMS = {
     "two": SIMConfig(MLPConfig(2, 8), lift_dim=6, fourier=FourierConfig(10), hidden=5, outputs=3),
     "rff": SIMConfig(IdentityConfig(2), fourier=FourierConfig(12, 0.5), hidden=5, outputs=3),
     "projector": SIMConfig(MLPConfig(2, 8), lift_dim=6, projector=True, hidden=5, outputs=3),
+    "identity": SIMConfig(MLPConfig(2, 8), lift_dim=6, rank=6, projector=True, hidden=5, outputs=3),
 }
 
 

@@ -212,6 +212,20 @@ def test_evenly_spread_frequencies_train(tmp_path):
     )
 
 
+def test_an_invariant_space_that_is_all_of_it_trains_with_fewer_parameters(tmp_path):
+    run = small_run()
+    N = run.model.lifted
+    whole = replace(run, model=replace(run.model, projector=True, rank=N))
+    (_, half), (_, result) = (run_in(tmp_path / name, r) for name, r in (("half", run), ("whole", whole)))
+    assert half["parameters"] - result["parameters"] == 2 * N * (N // 2)
+    assert result["metrics"][-1]["train_loss"] < result["metrics"][0]["train_loss"]
+    models = load_run(tmp_path / "whole")
+    assert build_task(run.task).evaluate(models, "test") == pytest.approx(result["test"], rel=1e-6)
+    x = torch.rand(5, 2)
+    for model in models:
+        torch.testing.assert_close(model(x), model.h(model.nu(model.psi(x))))
+
+
 def test_an_average_is_another_network(tmp_path):
     plain, averaged = (run_in(tmp_path / str(a), small_run(average=a))[1] for a in (0.0, 0.9))
     assert [line["train_loss"] for line in averaged["metrics"]] == [line["train_loss"] for line in plain["metrics"]]

@@ -36,7 +36,7 @@ class SIM(Model):
     lift_dim   N, the size of the lift's last axis
     fourier    psi, or None for the single-tier model
     rank       K, the size of the invariant subspace; None is half of the lifted dimension
-    projector  enforce V U = I
+    projector  enforce V U = I; with the rank N that is the identity, and U V has no parameters
     hidden     H, the width of nu;   outputs: the size of y
     """
 
@@ -170,8 +170,9 @@ def start_evenly(model: SIM) -> None:
     A SIM has seven matrices in a row. PyTorch's start makes each of them shrink what it is given by about sqrt(3), so
     that a small table's answers begin as a constant and are learnt from noise; Glorot & Bengio's (2010) does not.
     """
-    nn.init.orthogonal_(model.limit.U)
-    model.limit.V.copy_(model.limit.U.mT)
+    if not model.limit.identity:
+        nn.init.orthogonal_(model.limit.U)
+        model.limit.V.copy_(model.limit.U.mT)
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             nn.init.xavier_uniform_(layer.weight)

@@ -44,7 +44,8 @@ def title_of(name: str) -> str:
 def variant_of(result: Result) -> str:
     """What the paper's model, or the preset, has not, in words that follow its title: rows of our own."""
     model = result["run"]["model"]
-    words = ["V U = I"] if model.get("projector") else []
+    lifted = (model.get("fourier") or {}).get("features", model.get("lift_dim"))
+    words = ["U V = I" if model.get("rank") == lifted else "V U = I"] if model.get("projector") else []
     words += ["even start"] if model.get("start") == "even" else []
     words += [f"z0 {model['z0']}"] if model.get("z0", "zero") != "zero" else []
     gradient, name = model.get("gradient"), result["name"]
