@@ -32,6 +32,7 @@ from koopsim.runs import environment, write_json
 MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/koopsim-mps", "CUDA_MPS_LOG_DIRECTORY": "/tmp/koopsim-mps"}
 MOST = 14 << 20  # bytes of the archive: a file above 16 MiB would not come back
 TEXTS = (".json", ".jsonl", ".csv", ".log", ".koopsim")
+OFTEN = 60.0  # seconds: a machine may be taken away, and what was not copied by then is lost
 WAIT = 40.0  # seconds for a stopped process to save itself; one that is killed may take all others of MPS with it
 
 
@@ -43,6 +44,7 @@ class Lease:
         self.folder: Path = arguments.work / "again"
         self.start = time.monotonic()
         self.mps, self.lanes = arguments.device != "cpu" and mps_runs(), arguments.lanes
+        self.said = 0.0  # when
 
     def now(self) -> float:
         return time.monotonic() - self.start
@@ -53,7 +55,7 @@ class Lease:
     def run(self) -> None:
         self.say()
         while any(job.status in ("waiting", "running") for job in self.jobs):
-            if any([self.ended(job) for job in self.running()]):
+            if any([self.ended(job) for job in self.running()]) or self.now() - self.said > OFTEN:
                 self.say()
             self.stop([job for job in self.running() if self.over(job)])
             for job in self.jobs:
@@ -146,6 +148,7 @@ class Lease:
 
     def say(self) -> None:
         """What became of each so far, and all folders in one file."""
+        self.said = self.now()
         rows = [{"name": j.name, "status": j.status, "began": j.began, "took": j.took} for j in self.jobs]
         for row, job in zip(rows, self.jobs, strict=True):
             file = self.folder / job.name / "result.json"

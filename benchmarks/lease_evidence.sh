@@ -5,6 +5,7 @@
 #   lease_evidence.sh data                         the last piece is there: data sets are made and read
 #   lease_evidence.sh begin NUMBER SECONDS LANES WORDS...   again.py WORDS in the background, in a session that outlives this call
 #   lease_evidence.sh back SECONDS                 wait so long, then copy what there is to $OUT
+# A machine goes back half a minute after a call: have the next one ready, and begin each with `set -e`, so that on another machine it ends at once.
 # ROOT=/root is where it all lives between calls. In small, on a CPU:  ROOT=/tmp/lease OUT=/tmp/lease/o MORE="--rehearse --device cpu" ...
 set -eu
 ROOT=${ROOT:-/root} IN=${IN:-.gpu/in} OUT=${OUT:-$ROOT/out} MORE=${MORE:-}
@@ -29,6 +30,9 @@ back() {
   done
 }
 
+if [ "$1" != first ] && [ ! -e "$ROOT/env.sh" ]; then
+  echo "This is another machine than before: what ran there is gone. Begin with: lease_evidence.sh first HASH" && exit 3
+fi
 case $1 in
 first)
   mkdir -p "$ROOT/data" "$ROOT/packs" "$ROOT/tree" "$OUT"

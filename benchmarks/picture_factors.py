@@ -1,6 +1,6 @@
 """What learning U V as two matrices costs a picture: the same functions, learnt as one; Tancik et al.'s beside.
 
-    python benchmarks/picture_factors.py PHOTOGRAPHS --out results/picture-factors.json               # an hour on one core
+    python benchmarks/picture_factors.py PHOTOGRAPHS --out results/picture-factors.json               # a core, an hour
     python benchmarks/picture_factors.py PHOTOGRAPHS --middle --out results/picture-factors-256.json  # two
 
 Without a lift and with U, V free, nu_1 U V is any matrix: z = nu(U V psi(x)) is a perceptron of two hidden layers on

@@ -108,6 +108,8 @@ def study_figures(row: dict[str, Any]) -> dict[str, str]:
     """Test figures of a study's row by what they are of."""
     if isinstance(row.get("psnr"), dict):
         return {k: f"{v['test'] if isinstance(v, dict) else v:.2f} dB" for k, v in row["psnr"].items()}
+    if "photographs" in row:  # picture_factors.py
+        return {kind: f"{row[kind]['test']:.2f} dB" for kind in ("photographs", "text")}
     if "test_psnr" in row:
         return {"": f"{row['test_psnr']:.2f} dB, mean of {len(row['test_each'])} seeds"}
     test = row["test"]

@@ -37,7 +37,10 @@ def put_by(recorded: Path, earlier: Path) -> None:
             (recorded / "checkpoint.safetensors").unlink(missing_ok=True)
         earlier.mkdir(parents=True, exist_ok=True)
         kind = "" if recorded.is_dir() else recorded.suffix
-        recorded.rename(earlier / f"{recorded.name.removesuffix(kind)}@{commit[:7]}{kind}")
+        name, number = f"{recorded.name.removesuffix(kind)}@{commit[:7]}", 1
+        while (place := earlier / f"{name}{f'-{number}' if number > 1 else ''}{kind}").exists():
+            number += 1  # measured twice at one commit: neither takes the other's place
+        recorded.rename(place)
 
 
 def looks(run: Path, folder: Path, to: Path) -> list[str]:

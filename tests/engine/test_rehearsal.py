@@ -149,22 +149,26 @@ def test_who_rehearses(monkeypatch):
     def rehearses(**way: object) -> bool:
         return Stacked([run], task, CPU, 1, Way(**way)).part.rehearse
 
-    assert not rehearses()  # nobody asked for it
-    monkeypatch.setattr(rehearsal, "ASKED", True)
     assert rehearses()
     assert not rehearses(compile=True)
     assert not rehearses(world=World(0, 2))
+    monkeypatch.setattr(rehearsal, "WANTED", False)  # KOOPSIM_REHEARSE=0
+    assert not rehearses()
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_rehearsed_run_is_the_same_to_the_bit():
+def test_a_rehearsed_run_is_the_same_run():
+    """To the bit, where two runs without a rehearsal are: cuDNN has kernels that add in any order."""
     run, device = run_of("digits/sim-single", "smoke"), torch.device("cuda")
     task, found = build_task(run.task, device), []
-    for rehearse in (True, False):
+    for rehearse in (False, True, False):
         part = Stacked([run], task, device, 1).part
         part.rehearse = rehearse
         part.begin_epoch()
         part.advance(0, min(4, part.epoch_steps))
-        found.append({name: value.clone() for name, value in part.state().items()})
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+        found.append({name: value.double() for name, value in part.state().items()})
+    plain, rehearsed, again = found
+    for name, value in plain.items():
+        noise = float((value - again[name]).abs().max())
+        torch.testing.assert_close(rehearsed[name], value, rtol=0, atol=3 * noise, msg=f"{name}, noise {noise:g}")

@@ -6,7 +6,7 @@ Triton builds a kernel when it is first launched, so the kernels of a step are b
 is rehearsed: Triton holds back our kernels that are not there yet, and says what it would have built. Four fifths of a
 build or more are LLVM's, ptxas's and a C compiler's, which leave Python's lock to others. What a rehearsed step
 computes is worthless, and the state it changes is to be given back. Whatever goes wrong in here is left to the
-launches: they build what they do not find. KOOPSIM_REHEARSE=1 asks for it: no GPU has shown yet that it wins.
+launches: they build what they do not find. KOOPSIM_REHEARSE=0 leaves it all to them.
 """
 
 import logging
@@ -24,7 +24,7 @@ from koopsim.implicit.base import SolverModel
 from koopsim.nn.transforms import TRITON
 from koopsim.tasks.base import Task
 
-ASKED = os.environ.get("KOOPSIM_REHEARSE") == "1"
+WANTED = os.environ.get("KOOPSIM_REHEARSE") != "0"
 OURS = ("koopsim.", "torch.")
 Wanted = dict[tuple[Any, str], str]  # (kernel, Triton's key for it) -> what it is built for
 

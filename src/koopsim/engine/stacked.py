@@ -76,7 +76,7 @@ class Stacked(Slots):
         table = torch.stack(schedules).repeat_interleave(len(self.which), dim=0)
         way = replace(
             self.way, autocast=task.autocast(run), alone=task.by_itself, count=task.counted,
-            rehearse=rehearsal.ASKED and rehearsal.indifferent(task, models[0]),
+            rehearse=rehearsal.WANTED and rehearsal.indifferent(task, models[0]),
         )  # fmt: skip
         decays = any(run.recipe.weight_decay > 0 for run in runs)  # how much is in each schedule
         rule = replace(Rule.of(run.recipe, task.loss_scale(run)), decay=decays)

@@ -9,9 +9,10 @@ from koopsim.nn.kernels import sources
 
 RECORD = Path(__file__).parents[3] / "results" / "h200" / "cuda-tests.json"
 KNOWN = {  # what failed in the record, and why it stands: anything else has to be mended before it is recorded
-    "tests/nn/test_compile_cuda.py::test_models_that_solve[copy/deq]":
-        "two solves to 1e-3 that round differently end 4e-3 apart (float32 and float64 do on a CPU, too, some inputs "
-        "further): the test solves to 1e-5 by now, where they agree to 1e-4 (seen on a CPU; not yet again on a GPU)",
+    "tests/engine/test_rehearsal.py::test_a_rehearsed_run_is_the_same_to_the_bit":
+        "digits, two parts in one process, beside 14 others; four processes of `koopsim train mnist/sim-single`, two "
+        "of them rehearsed, agree to the last digit (results/h200/cold.json). Whether the parts agree without a rehearsal "
+        "was not asked: the test that took its place asks (not yet on a GPU)",
 }  # fmt: skip
 
 
