@@ -34,12 +34,22 @@ def in_turns(folder: Path) -> Iterator[Row]:
         yield [what, theirs, f"{ours} ({row['times']:.0f}×)", "paper-code.json"]
 
 
+def beside_the_papers(folder: Path) -> Table | None:
+    """The same in one line, for a first look."""
+    found = read(folder / "paper-code.json").get("rows", [])
+    named = {"CIFAR-10's size": "CIFAR-10", "a picture of 512 x 512": "a picture"}
+    head, last = [], ""
+    for row in found:
+        what, _, rest = row["work"].partition(", ")
+        batch = [part.partition(":")[0] for part in rest.split(", ") if part.startswith("batch")]
+        head.append(", ".join([named.get(what, what)][what == last :] + batch))
+        last = what
+    rows = [["times as fast", *(f"{row['times']:.0f}" for row in found)]]
+    return Table("Speed", ["training", *head], rows, words=1) if found else None
+
+
 def training(folder: Path) -> Iterator[Row]:
     """What a training step, an epoch, a whole training takes."""
-    for row in best(read(folder / "classification-steps.json").get("rows", []), batch=512, precision="bf16"):
-        if "cifar10/sim-single" in (row.get("model"), row.get("name")):
-            seconds = f"{row['seconds_per_epoch']:.3f} s"
-            yield ["CIFAR-10, SIM (single), batch 512: an epoch", "-", seconds, "classification-steps.json"]
     race = read(folder / "time-to-accuracy.json")
     if race:
         seconds = [row["seconds"] for row in race["rows"]]
@@ -53,9 +63,6 @@ def training(folder: Path) -> Iterator[Row]:
         reached = " / ".join(f"{100 * row['accuracy']:.1f}" for row in process["rows"])
         what = f"the same from the start of the process to its end, kernels in the cache (reached: {reached})"
         yield [what, "-", f"{seconds} s", "time-to-accuracy-process.json"]
-    for row in best(read(folder / "tcn-variants.json").get("rows", []), models=1):
-        what = f"copy memory, SIM (single), batch {row['batch']}: a step"
-        yield [what, "-", f"{row['step_ms']:.3f} ms", "tcn-variants.json"]
     for row in best(read(folder / "mondeq-steps.json").get("rows", []), mode="captured", batch=128):
         kind, steps = row["model"].rpartition("-")[2], f"{row['solver_steps']:.0f} + {row['backward_solver_steps']:.0f}"
         what = f"CIFAR-10, monDEQ ({kind}), batch 128: forward and backward ({steps} solver steps)"
@@ -98,16 +105,18 @@ def solving(folder: Path) -> Iterator[Row]:
 
 
 def beside_others(folder: Path) -> Iterator[Row]:
-    """Ratios within one run of `koopsim bench`."""
-    for precision in ("float32", "bf16"):
-        file = f"bench-{precision}.json"
-        for c in read(folder / file).get("comparisons", []):
-            ours, many = c["ours"], not c["work"].endswith("batch 1")
-            fused = c["row"] == "fuse" and "cifar10/sim-single, fused, captured" in ours["name"] and many
-            answers = c["row"] == "inference" and ours["name"] == "cifar10/sim-single" and precision == "bf16" and many
-            trains = c["row"] == "train" and ours["name"] in ("copy/sim-single", "cifar10/sim-single")
-            if fused or answers or trains:
-                yield compared(c, precision, file)
+    """Ratios within one run of `koopsim bench`: trained weights on both sides, and of `fuse` the model itself."""
+    single = ("copy/sim-single", "cifar10/sim-single")
+    wanted = {
+        ("bench-trained.json", "train"): single,
+        ("bench-trained.json", "inference"): single,
+        ("bench-bf16.json", "fuse"): ("cifar10/sim-single, fused, captured",),
+    }
+    for (file, row), names in wanted.items():
+        found = read(folder / file)
+        for c in best(found.get("comparisons", []), row=row):
+            if c["ours"]["name"] in names and (row == "train" or not c["work"].endswith("batch 1")):
+                yield compared(c, found["precision"], file)
 
 
 def speed_table(folder: Path) -> Table | None:
@@ -169,8 +178,9 @@ def tables() -> dict[Path, dict[str, str]]:
     one, two, three = copy_memory_table(results), classification_table(results), image_table(results)
     whole = {"table1": one, "table2": two, "table3": three, "speed": speed_table(ROOT / "results" / "h200")}
     first = {
-        "brief1": brief(one, ["model", "params", "test loss", "paper", "time"], lambda row: row[1] == "500"),
+        "brief1": brief(one, ["model", "params", "test loss", "paper"], lambda row: row[1] == "500"),
         "brief2": classified(two),
+        "brief4": beside_the_papers(ROOT / "results" / "h200"),
         "brief3": brief(three, ["pictures", "model", "PSNR dB", "paper"], lambda row: not row[1].endswith(OWN)),
     }
     answers = {

@@ -11,8 +11,8 @@ RECORD = Path(__file__).parents[3] / "results" / "h200" / "cuda-tests.json"
 KNOWN = {  # what failed in the record, and why it stands: anything else has to be mended before it is recorded
     "tests/engine/test_rehearsal.py::test_a_rehearsed_run_is_the_same_to_the_bit":
         "digits, two parts in one process, beside 14 others; four processes of `koopsim train mnist/sim-single`, two "
-        "of them rehearsed, agree to the last digit (results/h200/cold.json). Whether the parts agree without a rehearsal "
-        "was not asked: the test that took its place asks (not yet on a GPU)",
+        "of them rehearsed, agree to the last digit (results/h200/cold.json). Whether parts agree without one was "
+        "not asked: the test that took its place asks (not yet on a GPU)",
 }  # fmt: skip
 
 
