@@ -67,15 +67,18 @@ def test_recording_adds_to_the_ledger_and_keeps_what_was_there(run, tmp_path):
     ledger = tmp_path / "results" / "LEDGER.md"
     ledger.write_text("# Looks\n")
     command = [sys.executable, str(tools / "record.py"), str(run), "--to", str(tmp_path / "results" / "here")]
-    for _ in range(2):
+    for _ in range(3):
         subprocess.run(command, check=True, capture_output=True)
     looks = RunDirectory(run).read_looks()
     lines = ledger.read_text().splitlines()[1:]
-    assert len(lines) == len(looks)  # a line a look, though it was recorded twice
+    assert len(lines) == len(looks)  # a line a look, though it was recorded three times
     assert all("| copy/sim-single at T = " in line and " | 0 | " in line and "loss" in line for line in lines)
-    earlier = list((tmp_path / "results" / "earlier").iterdir())
-    assert [e.name.partition("@")[0] for e in earlier] == ["copy-sim-single-seed0"]
-    assert json.loads((earlier[0] / "result.json").read_text())["name"] == "copy/sim-single"
+    earlier = sorted((tmp_path / "results" / "earlier").iterdir())
+    first, second = (e.name for e in earlier)  # of one commit, and neither took the other's place
+    assert first.partition("@")[0] == "copy-sim-single-seed0"
+    assert second == f"{first}-2"
+    for folder in earlier:
+        assert json.loads((folder / "result.json").read_text())["name"] == "copy/sim-single"
 
 
 def test_every_recorded_row_is_in_the_ledger():
@@ -84,6 +87,7 @@ def test_every_recorded_row_is_in_the_ledger():
     for path in sorted((ROOT / "results").glob("*/*/result.json")):
         if "searches" not in path.parts and "test" in json.loads(path.read_text()):
             name, _, commit = path.parent.name.partition("@")
+            commit = commit.partition("-")[0]  # -2: a second one of that commit
             place = f"/{name}/result.json" if commit else str(path.relative_to(ROOT / "results"))
             found = [line for line in lines if place in line and f"| {commit}" in line]
             assert found, f"no line of {path}: use tools/record.py"

@@ -32,13 +32,18 @@ def test_other_starts_and_searches_have_rows_of_their_own():
     even["run"]["model"]["start"] = "even"
     steps = result("image/sim-rff", "text16", 26.0, settings={})
     steps["run"]["task"]["steps_an_epoch"] = 1
-    table = image_table([result("image/sim-rff", "text16", 27.0), even, steps])
+    limits = [result("image/sim-rff", "text16", psnr) for psnr in (28.5, 29.0)]
+    for of, rank in zip(limits, (100, 512), strict=True):
+        of["run"]["model"] |= {"projector": True, "rank": rank}
+    table = image_table([result("image/sim-rff", "text16", 27.0), even, steps, *limits])
     assert table is not None
     shown = {row[1]: row[2:4] for row in table.rows}
     assert shown == {
         "SIM (RFF only)": ["27.00 ± 1.50", "27.69 ± 1.63"],
         "SIM (RFF only), even start": ["28.00 ± 1.50", "-"],
         "SIM (RFF only), searched by steps": ["26.00 ± 1.50", "27.69 ± 1.63"],
+        "SIM (RFF only), V U = I": ["28.50 ± 1.50", "-"],
+        "SIM (RFF only), U V = I": ["29.00 ± 1.50", "-"],
     }
     assert "100 steps" in table.note
 
