@@ -8,8 +8,7 @@ psi, whichever U and V make it up. Each pair of variants begins as the same func
 what Adam moves: nu_1, U and V, or their product (`outright`), or nu_1 alone while U V stays a projector (`kept`). Of
 rank N there is one projector, the identity: what a user can ask for (`U V = I`).
 Small is 128 x 128, 128 features, layers of 64, bandwidth 0.064: a quarter of Table 3's pictures. --middle is half of
-them, one seed, and takes the rest of the way to Tancik et al.'s network: a sigmoid, another start, a third layer.
-2,000 steps at a constant rate. PHOTOGRAPHS is a folder of pictures that are in no table, as many texts are made here;
+them, fewer pictures and one seed. 2,000 steps at a constant rate. PHOTOGRAPHS is a folder of pictures that are in no table, as many texts are made here;
 nothing is chosen, all are shown.
 """
 
@@ -86,12 +85,11 @@ def kept(s: Size) -> SIM:
     return model
 
 
-def tancik(s: Size, layers: int = 3, squashed: bool = True) -> nn.Module:
-    model = FourierNetwork(2, s.features, 1 / (2 * math.pi * s.bandwidth), s.width, 3, layers)
-    return model if squashed else nn.Sequential(model.psi, model.layers)
+def tancik(s: Size, layers: int = 3) -> nn.Module:
+    return FourierNetwork(2, s.features, 1 / (2 * math.pi * s.bandwidth), s.width, 3, layers)
 
 
-SMALL_VARIANTS: dict[str, Callable[[Size], nn.Module]] = {
+VARIANTS: dict[str, Callable[[Size], nn.Module]] = {
     "SIM, PyTorch's start (the paper's)": partial(sim, even=False),
     "SIM, PyTorch's start, outright": lambda s: Outright(sim(s, even=False)),
     "SIM, even start": partial(sim, even=True),
@@ -102,14 +100,10 @@ SMALL_VARIANTS: dict[str, Callable[[Size], nn.Module]] = {
     "Tancik et al., two hidden layers": partial(tancik, layers=2),
     "Tancik et al.": tancik,
 }
-MIDDLE_VARIANTS: dict[str, Callable[[Size], nn.Module]] = {
-    "SIM, PyTorch's start (the paper's)": partial(sim, even=False),
-    "SIM, U V = I": partial(sim, even=False, whole=True),
-    "SIM, U V = I, sigmoid": lambda s: nn.Sequential(sim(s, even=False, whole=True), nn.Sigmoid()),
-    "Tancik et al., two hidden layers": partial(tancik, layers=2),
-    "Tancik et al., no sigmoid": partial(tancik, squashed=False),
-    "Tancik et al.": tancik,
-}
+MIDDLE_VARIANTS = (
+    "SIM, PyTorch's start (the paper's)", "SIM, U V = I", "SIM, PyTorch's start, outright", "SIM, even start, outright",
+    "Tancik et al., two hidden layers", "Tancik et al.",
+)  # fmt: skip
 
 
 def quarters(colours: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
@@ -140,6 +134,7 @@ def main() -> None:
     parser.add_argument("photographs", type=Path)
     parser.add_argument("--middle", action="store_true")
     parser.add_argument("--quick", action="store_true", help="to see that it runs")
+    parser.add_argument("--only", nargs="+", choices=list(VARIANTS), help="some of them")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -147,7 +142,8 @@ def main() -> None:
     own = picture_set(str(arguments.photographs), s.size, count=s.pictures)
     text = picture_set("text", s.size, count=s.pictures, seed=SEED_OF_TEXT)
     kinds, rows = {"photographs": own, "text": text}, []
-    for name, make in (MIDDLE_VARIANTS if arguments.middle else SMALL_VARIANTS).items():
+    for name in arguments.only or (MIDDLE_VARIANTS if arguments.middle else VARIANTS):
+        make = VARIANTS[name]
         row: dict = {"variant": name}
         for kind, shown in kinds.items():
             fits = [[fitted(make, s, torch.tensor(v), seed) for v in shown.values] for seed in range(s.seeds)]
