@@ -5,11 +5,11 @@
 
 Without a lift and with U, V free, nu_1 U V is any matrix: z = nu(U V psi(x)) is a perceptron of two hidden layers on
 psi, whichever U and V make it up. Each pair of variants begins as the same function of the same kind and differs in
-what Adam moves: nu_1, U and V, or their product (`outright`), or nu_1 alone while U V stays a projector (`kept`). Of
-rank N there is one projector, the identity: what a user can ask for (`U V = I`).
+what Adam moves: nu_1, U and V, nu_3 and h, or the products nu_1 U V and h nu_3 (`outright`), or nu_1 alone while U V
+stays a projector (`kept`). Of rank N there is one projector, the identity: what a user can ask for (`U V = I`).
 Small is 128 x 128, 128 features, layers of 64, bandwidth 0.064: a quarter of Table 3's pictures. --middle is half of
-them, fewer pictures and one seed. 2,000 steps at a constant rate. PHOTOGRAPHS is a folder of pictures that are in no table, as many texts are made here;
-nothing is chosen, all are shown.
+them, fewer pictures and one seed. 2,000 steps at a constant rate. PHOTOGRAPHS is a folder of pictures that are in no
+table, as many texts are made here; nothing is chosen, all are shown.
 """
 
 import argparse
