@@ -4,7 +4,7 @@
 #   lease_evidence.sh part                         a piece of the data travels
 #   lease_evidence.sh data                         the last piece is there: data sets are made and read
 #   lease_evidence.sh begin NUMBER SECONDS LANES WORDS...   again.py WORDS in the background, in a session that outlives this call
-#   lease_evidence.sh back SECONDS                 wait so long, then copy what there is to $OUT
+#   lease_evidence.sh back SECONDS                 wait so long, or until all of it has ended, then copy what there is to $OUT
 # A machine goes back half a minute after a call: have the next one ready, and begin each with `set -e`, so that on another machine it ends at once.
 # ROOT=/root is where it all lives between calls. In small, on a CPU:  ROOT=/tmp/lease OUT=/tmp/lease/o MORE="--rehearse --device cpu" ...
 set -eu
@@ -59,6 +59,9 @@ begin)
   . "$ROOT/env.sh"
   begin "${@:2}"
   ;;
-back) sleep "$2" && back ;;
+back)
+  for _ in $(seq "$2"); do pgrep -f benchmarks/again.py > /dev/null && sleep 1 || break; done
+  back
+  ;;
 *) echo "first, part, data, begin or back; not $1" && exit 2 ;;
 esac
