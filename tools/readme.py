@@ -13,7 +13,7 @@ from koopsim.report.tables import Table
 ROOT = Path(__file__).resolve().parent.parent
 Row = list[str]  # what, the paper's code, ours, where it is recorded
 OWN = ("best", "even start", "U V = I")  # rows that the paper has not; the evidence page does
-# Searches that had the GPU to themselves: those of copy memory that chose today's settings shared it.
+# Searches that had the GPU (almost) to themselves: those of copy memory that chose today's settings shared it.
 ALONE = ("../earlier/searches/copy-sim-single@da1ff01", "../earlier/searches/copy-sim-two@da1ff01",
          "searches/cifar10-sim-single")  # fmt: skip
 
