@@ -14,5 +14,5 @@ for p in bf16 float32; do k bench --precision $p --out "$R/bench-$p"; done      
 for m in copy/sim-single copy/sim-two; do k tune $m --out "$R/searches/${m/\//-}"; done                                 # 4
 benchmarks/table2.sh "$R/searches"                                                                                      # 30
 k reproduce table2 --out "$R/table2"                                                                                    # 20
-k reproduce table3 figure4 --natural "$PICTURES/natural16" --text "$PICTURES/text16" --out "$R/table3"                  # 5
+k reproduce table3 figure5 --natural "$PICTURES/natural16" --text "$PICTURES/text16" --out "$R/table3"                  # 5
 for s in natural16 text16; do k tune image/sim-rff --per-picture --task.pictures "$PICTURES/$s" --out "$R/rff-$s"; done # 5

@@ -34,10 +34,24 @@ def test_a_figure_needs_the_runs_of_its_table_once(tmp_path):
     assert names(plan(Wanted(("table1", "figure4"), tmp_path, only=("copy",)))) == names(
         plan(Wanted(("table1",), tmp_path))
     )
-    assert names(plan(Wanted(("figure3",), tmp_path))) == names(plan(Wanted(("table1",), tmp_path)))  # its old name
+    assert names(plan(Wanted(("figure4",), tmp_path))) == names(plan(Wanted(("table1",), tmp_path)))
     assert names(plan(Wanted(("figure5",), tmp_path))) == names(plan(Wanted(("table3",), tmp_path)))
-    assert {*names(plan(Wanted(("figure5",), tmp_path)))} < {*names(plan(Wanted(("figure4",), tmp_path)))}
-    assert plan(Wanted(("figure2",), tmp_path)) == []
+    assert plan(Wanted(("figure1", "figure2", "figure3"), tmp_path)) == []
+
+
+def test_a_name_that_meant_another_figure_says_so(tmp_path, capsys):
+    """Before 0.2 figure3 was copy memory's curves, figure4 the pictures."""
+    dry = ["--dry-run", "--json", "--device", "cpu", "--out", str(tmp_path / "o")]
+    assert main(["reproduce", "figure3", *dry]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out) == {"runs": [], "files": []}
+    assert "copy memory's curves, figure3 before 0.2, are figure4" in said.err
+    assert main(["reproduce", "figure4", *dry]) == 0
+    said = capsys.readouterr()
+    assert {run["name"].split("/")[0] for run in json.loads(said.out)["runs"]} == {"copy"}
+    assert "the pictures, figure4 before 0.2, are figure5" in said.err
+    assert main(["reproduce", "figure5", *dry]) == 0
+    assert "before 0.2" not in capsys.readouterr().err
 
 
 def test_all_of_it_at_the_smoke_scale(tmp_path):

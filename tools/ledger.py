@@ -18,11 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent
 FILE = ROOT / "results" / "LEDGER.md"
 HEAD = """# Looks at test splits
 
-A line each time a test figure was computed for a row of the tables. Those kept in "FILE @ COMMIT" were read out of the
-repository's history (`tools/ledger.py`), the others were added by `tools/record.py`. Lines are added, never changed or
-taken out. Where a row appears with other settings at a later date, its settings were chosen after an earlier figure had
-been seen: its figure is to that extent tuned on the test split (CIFAR-10 two, SVHN two and MNIST, all rows of Table 3).
-Looks that left no file behind are not here: until 2026-11-16 `koopsim eval` kept no count.
+A line each time a test figure was computed for a row of the tables. Those kept in "FILE @ COMMIT" were read out of
+the repository's history (`tools/ledger.py`), the others were added by `tools/record.py`. Lines are added, never
+changed or taken out. The last column is the place a run was recorded in; if another has taken that place since, or if
+it was put by at once, the run lies in earlier/ as NAME@COMMIT, the commit of the column before. Where a row appears
+with other settings at a later date, its settings were chosen after an earlier figure had been seen: its figure is to
+that extent tuned on the test split (CIFAR-10 two, SVHN two and MNIST, all rows of Table 3). Looks that left no file
+behind are not here: until 2026-11-16 `koopsim eval` kept no count.
 
 | date | row | seed | settings | test figure | measured at | kept in |
 |---|---|---|---|---|---|---|

@@ -33,6 +33,10 @@ from koopsim.searching.space import base_of, space_of
 from koopsim.training import Session, resume_run, start_run
 
 DRAWN = {"figure1": figure1, "figure2": figure2, "figure3": figure3}  # these need no run
+BEFORE = {  # what a name meant before 0.2, when figures were counted from another one
+    "figure3": "figure3 is the overview of SIMs, without a run; copy memory's curves, figure3 before 0.2, are figure4.",
+    "figure4": "figure4 is copy memory's curves; the pictures, figure4 before 0.2, are figure5.",
+}
 
 
 def targets_known() -> tuple[str, ...]:

@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
         raise KoopsimError("Name a table or figure: koopsim reproduce table1, or all. --scale smoke ends in minutes.")
     from koopsim.engine.drive import Stopped, pick_device
     from koopsim.progress import Progress
-    from koopsim.reproduction import Wanted, draw_report, missing_data, plan, searched, work
+    from koopsim.reproduction import BEFORE, Wanted, draw_report, missing_data, plan, searched, work
     from koopsim.searching.carrying_out import How
     from koopsim.training import Session
 
@@ -56,6 +56,8 @@ def main(argv: list[str]) -> int:
     wanted = Wanted(
         arguments.targets, arguments.out, arguments.scale, arguments.seeds, arguments.only, pictures, arguments.search
     )
+    for said in [BEFORE[target] for target in dict.fromkeys(arguments.targets) if target in BEFORE]:
+        print(f"koopsim: {said}", file=sys.stderr)
     session = Session(pick_device(arguments.device))
     cuda = session.device.type == "cuda"
     jobs = plan(wanted, cuda)

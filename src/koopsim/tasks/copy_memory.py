@@ -84,7 +84,7 @@ class CopyMemoryKind(TaskKind):
     """What the house asks of the task; the paper's rows are in table1.py."""
 
     config, task = CopyMemoryConfig, CopyMemory
-    order, table, figures = 1, "table1", ("figure4", "figure3")  # figure3: its name here before 0.2
+    order, table, figures = 1, "table1", ("figure4",)
     setting, judged, shown = ("horizon", int), LOSS, ("loss", "digits_right")
 
     def presets(self) -> dict[str, Preset]:
