@@ -219,10 +219,10 @@ class UniversalTransformerCell(nn.Module):
         """The cell in a few kernels, where they can be used."""
         if torch.compiler.is_compiling() or not usable(u) or transformed(u) or transformed(weights[0]):
             return None
-        from koopsim.implicit.kernels.cell import fits, fused
+        from koopsim.implicit.kernels.cell import can_fuse, fused
 
         sizes, T = [self.heads, self.head_dim, self.model_dim, weights[3].shape[0]], u.shape[1]
-        if not fits(u, sizes) or any(w.dtype != u.dtype for w in weights):
+        if not can_fuse(u, sizes) or any(w.dtype != u.dtype for w in weights):
             return None
         positions = _position_table(1 << (T - 1).bit_length(), 0, self.model_dim, torch.float64, u.device)[:T]
         learnt = self.content_bias, self.position_bias, self.output.bias, self.inner.bias, self.outer.bias

@@ -1,4 +1,4 @@
-"""The Transformer cell in a few kernels (`cell.cu`, `relative.cu`) is the readable one, and so is its transposed Jacobian.
+"""The Transformer cell in a few kernels (`cell.cu`, `relative.cu`) is the readable one, and so is its Jacobian.
 
 On a CPU the kernels' own source runs, with threads for threads; on CUDA the kernels.
 """
@@ -12,9 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning, UniversalTransformerCell, transformer
+from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning, UniversalTransformerCell, iteration, transformer
 from koopsim.implicit import gradient as gradients
-from koopsim.implicit import iteration
 from koopsim.implicit.kernels import cell as kernels
 from koopsim.implicit.transformer import PreparedCell
 
@@ -58,7 +57,7 @@ def on_cpu(emulated, libraries, monkeypatch):
     small = {"launch": launch, "ROWS": 4, "ROW_THREADS": 12, "LANES": 2, "THREADS": 6}
     for name, value in small.items():
         monkeypatch.setattr(kernels, name, value)
-    monkeypatch.setattr(kernels, "fits", lambda u, sizes: u.dtype == torch.float32)
+    monkeypatch.setattr(kernels, "can_fuse", lambda u, sizes: u.dtype == torch.float32)
     monkeypatch.setattr(transformer, "usable", lambda *tensors: True)
     monkeypatch.setattr(transformer, "_attended", by_torch)
     return ran
@@ -217,7 +216,7 @@ def test_who_keeps_to_the_twin(on_cpu, monkeypatch):
         alike(prepared(z), recorded.detach())
         assert on_cpu
     monkeypatch.undo()
-    assert not kernels.fits(u, [2, 3, 8, 6])  # on a CPU
+    assert not kernels.can_fuse(u, [2, 3, 8, 6])  # on a CPU
     assert cell.prepare(u).fused is None
 
 

@@ -50,7 +50,7 @@ def fours(n: int) -> int:
     return -(-n // 4) * 4
 
 
-def fits(u: Tensor, sizes: Sizes) -> bool:
+def can_fuse(u: Tensor, sizes: Sizes) -> bool:
     """Whether the kernels can be used: u (B, T, 3 heads head_dim)."""
     H, E, D, inner = sizes
     small = max(D, H * E, inner) <= WIDEST[0] and WIDEST[1] >= E
