@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 5, 20])
     parser.add_argument("--horizon", type=int, default=500)
     parser.add_argument("--only", choices=("parts", "step"))
-    parser.add_argument("--lanes", type=int, default=kernels.LANES, help="threads of a tile of queries or keys")
+    parser.add_argument("--lanes", type=int, help="threads of a tile of queries or keys; else by the batch")
     parser.add_argument("--threads", type=int, help="of a block of queries or keys; else by the batch")
     parser.add_argument("--row-threads", type=int, default=kernels.ROW_THREADS)
     parser.add_argument("--device", default="cuda")

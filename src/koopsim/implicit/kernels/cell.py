@@ -38,9 +38,10 @@ from koopsim.nn.transforms import transformed
 ROWWISE, PAIRWISE = (Path(__file__).with_name(name) for name in ("cell.cu", "relative.cu"))
 WIDEST = (64, 8)  # of a state, all heads or the inner layer, and of a head: what registers hold
 ROWS, ROW_THREADS = 32, 256  # time steps of a block, and its threads
-LANES = 8  # threads that have a tile of queries or keys, four each; the others of a block walk elsewhere
-THREADS: int | None = None  # of a block of queries or keys; else as many as fill the chip
-WARPS = 1536  # that do fill it: 12 of some 170 registers on each of 128 multiprocessors
+LANES: int | None = None  # threads that have a tile of queries or keys, four each; the others of a block walk elsewhere
+THREADS: int | None = None  # of a block of queries or keys
+WIDE = 512  # tiles of 16 lanes that are enough for the chip: a load is then for more of them
+WARPS = 3072  # that fill it twice: 12 of some 170 registers on each of 128 multiprocessors
 FRONT = 131  # where R_0 stands in the table (relative.cu)
 
 Sizes = Sequence[int]  # heads, head_dim, model_dim, inner_dim
@@ -82,10 +83,17 @@ def _by_rows(name: str, sizes: Sizes, weights: int, tiles: list[int], z: Tensor,
 def _by_pairs(name: str, sizes: Sizes, found: int, z: Tensor, arguments: list[Any]) -> None:
     """`found`: how many numbers a thread leaves of each of its four."""
     H, E = sizes[:2]
-    blocks = z.shape[0] * H * -(-z.shape[1] // (4 * LANES))
-    threads = THREADS or 32 * min(8, 1 << (max(1, WARPS // blocks) - 1).bit_length())
+    lanes, threads, blocks = block_of(z.shape[0] * H, z.shape[1])
     shared = 4 * 4 * threads * found
-    launch(PAIRWISE, name, {"H": H, "E": E, "LANES": LANES, "THREADS": threads}, shared, blocks, arguments)
+    launch(PAIRWISE, name, {"H": H, "E": E, "LANES": lanes, "THREADS": threads}, shared, blocks, arguments)
+
+
+def block_of(heads: int, T: int) -> tuple[int, int, int]:
+    """Lanes and threads of a block of queries or keys, and how many there are: few heads are divided further."""
+    lanes = LANES or (16 if heads * -(-T // 64) >= WIDE else 8)
+    blocks = heads * -(-T // (4 * lanes))
+    threads = THREADS or 32 * min(8, 1 << (max(1, WARPS // blocks) - 1).bit_length())
+    return lanes, threads, blocks
 
 
 # ---------------------------------------------------------------- operators
@@ -138,8 +146,8 @@ def _run_transposed(
     seen, dq, dkv = (z.new_empty(B, H, TP, fours(n)) for n in (2 * E + 2, E, 2 * E))
     given = [y, a, hidden, o, q, sums, W_2, W_1, W_o, da, seen, alive, T, TP]
     _by_rows("cell_finish_back", sizes, W_2.numel() + W_1.numel() + W_o.numel(), [D, D, inner], z, given)
-    _by_pairs("relative_of_queries", sizes, E, z, [seen, kv, table, dq, alive, T, TP, length])
-    _by_pairs("relative_of_keys", sizes, 2 * E, z, [seen, kv, table, bias, dkv, alive, T, TP, length])
+    _by_pairs("relative_of_queries", sizes, E, z, [seen, kv, table, dq, alive, TP, length])
+    _by_pairs("relative_of_keys", sizes, 2 * E, z, [seen, kv, table, bias, dkv, alive, TP, length])
     _by_rows("cell_project_back", sizes, W.numel(), [D, D, W.shape[1]], z, [dq, dkv, da, z, W, out, alive, T, TP])
     return out
 
@@ -253,7 +261,7 @@ def fused(
     bias = c * torch.stack([b.detach() for b in biases[:2]])
     sine, cosine = relative.view(H * E, 2, D // 2).unbind(1)
     R = torch.stack([cosine, sine], dim=2).view(H * E, D).double() @ positions.view(T, D).mT
-    table = u.new_zeros(H, E + 1, fours(FRONT + 4 * LANES + T + 4))
+    table = u.new_zeros(H, E + 1, fours(FRONT + T + 8))
     table[:, :E, FRONT : FRONT + T] = R.view(H, E, T)
     table[:, E, FRONT : FRONT + T] = (bias[1].unsqueeze(2) * R.view(H, E, T)).sum(1)
     flat = [b.detach().contiguous() for b in biases[2:]]

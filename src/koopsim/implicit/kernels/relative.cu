@@ -75,18 +75,22 @@ struct Place {
     int first, mine, split, begin, end;
 };
 
-__device__ __forceinline__ Place placed(int T, bool of_keys) {
+// Tiles with the longest way begin. One tile is not full: of queries the first, which begins before 0, and of keys the
+// last, since these have the shortest way.
+__device__ __forceinline__ Place placed(int TP, bool of_keys) {
     Place p;
-    const int tiles = (T + TILE - 1) / TILE, tile = blockIdx.x % tiles;
+    const int tiles = (TP + TILE - 1) / TILE, tile = blockIdx.x % tiles;
     p.head = blockIdx.x / tiles;
-    p.first = (of_keys ? tile : tiles - 1 - tile) * TILE;  // those that have the longest way begin
+    p.first = of_keys ? tile * TILE : TP - (tile + 1) * TILE;
     p.mine = p.first + 4 * (threadIdx.x % LANES), p.split = threadIdx.x / LANES;
-    const int stop = !of_keys && p.first + TILE < T ? p.first + TILE : T, start = of_keys ? p.first / 4 : 0;
-    const int each = ((stop + 3) / 4 - start + SPLITS - 1) / SPLITS;
-    p.begin = start + p.split * each, p.end = p.begin + each;
-    if (p.end > (stop + 3) / 4) p.end = (stop + 3) / 4;
+    const int start = of_keys ? p.first / 4 : 0, stop = (of_keys ? TP : p.first + TILE) / 4;
+    const int each = (stop - start + SPLITS - 1) / SPLITS;
+    p.begin = start + p.split * each, p.end = p.begin + each < stop ? p.begin + each : stop;
     return p;
 }
+
+// Whether the n-th of a tile is there.
+__device__ __forceinline__ bool there(const Place& p, int n, int end) { return p.first + n >= 0 && p.first + n < end; }
 
 struct Sums {
     float content[4][E], position[4][E], top[4], total[4], found[4][E];
@@ -152,7 +156,7 @@ __device__ __forceinline__ void add_up(const float* share, float* o, float* size
 extern "C" __global__ void __launch_bounds__(THREADS) relative_attention(
     const float* __restrict__ q, const float* __restrict__ kv, const float* __restrict__ table,
     const float* __restrict__ bias, float* o, float* sizes, const unsigned char* active, int T, int TP, int length) {
-    const Place p = placed(T, false);
+    const Place p = placed(TP, false);
     const int head = p.head % H;
     const long long sample = p.head / H;
     if (active && !active[sample]) return;
@@ -160,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) relative_attention(
     Sums s = {};
     UNROLL for (int a = 0; a < 4; a++) {
         float row[Q_ROW] = {};
-        if (p.mine + a < T) load_row<Q_ROW>(row, q + (p.mine + a) * Q_ROW);
+        if (p.mine >= 0) load_row<Q_ROW>(row, q + (p.mine + a) * Q_ROW);
         UNROLL for (int e = 0; e < E; e++) {
             s.content[a][e] = row[e] + bias[head * E + e];
             s.position[a][e] = row[e] + bias[(H + head) * E + e];
@@ -179,8 +183,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) relative_attention(
         UNROLL for (int e = 0; e < E; e++) share[(2 + e) * TILE + a] = s.found[a][e];
     }
     block_sync();
-    for (int i = threadIdx.x; i < TILE && p.first + i < T; i += THREADS)
-        add_up(SHARED + i, o + (sample * T * H + head) * E, sizes ? sizes + p.head * TP : nullptr, p.first + i);
+    for (int i = threadIdx.x; i < TILE; i += THREADS)
+        if (there(p, i, T))
+            add_up(SHARED + i, o + (sample * T * H + head) * E, sizes ? sizes + p.head * TP : nullptr, p.first + i);
 }
 
 // Shares (split, N, TILE) added up into rows of ROW.
@@ -189,8 +194,8 @@ __device__ __forceinline__ void add_rows(const Place& p, float (*found)[N], floa
     float* share = SHARED + p.split * N * TILE + (p.mine - p.first);
     UNROLL for (int a = 0; a < 4; a++) UNROLL for (int e = 0; e < N; e++) share[e * TILE + a] = found[a][e];
     block_sync();
-    for (int i = threadIdx.x; i < TILE && p.first + i < TP; i += THREADS) {
-        UNROLL for (int e = 0; e < N; e++) {
+    for (int i = threadIdx.x; i < TILE; i += THREADS) {
+        UNROLL for (int e = 0; e < N && there(p, i, TP); e++) {
             float total = 0.0f;
             for (int n = 0; n < SPLITS; n++) total += SHARED[(n * N + e) * TILE + i];
             out[(p.first + i) * ROW + e] = total;
@@ -201,14 +206,14 @@ __device__ __forceinline__ void add_rows(const Place& p, float (*found)[N], floa
 // dq_i = ln 2 sum_j ds_ij (k_j + R_{i-j}), ds = p (do.v - delta).
 extern "C" __global__ void __launch_bounds__(THREADS) relative_of_queries(
     const float* __restrict__ seen, const float* __restrict__ kv, const float* __restrict__ table, float* dq,
-    const unsigned char* active, int T, int TP, int length) {
-    const Place p = placed(T, false);
+    const unsigned char* active, int TP, int length) {
+    const Place p = placed(TP, false);
     if (active && !active[p.head / H]) return;
     seen += p.head * TP * SEEN_ROW, kv += p.head * TP * KV_ROW, table += (p.head % H) * (E + 1) * length;
     float mine[4][SEEN_ROW], found[4][E] = {};
     UNROLL for (int a = 0; a < 4; a++) {
         UNROLL for (int c = 0; c < SEEN_ROW; c++) mine[a][c] = 0.0f;
-        if (p.mine + a < T) load_row<SEEN_ROW>(mine[a], seen + (p.mine + a) * SEEN_ROW);
+        if (p.mine >= 0) load_row<SEEN_ROW>(mine[a], seen + (p.mine + a) * SEEN_ROW);
     }
     Window<E + 1> w;
     if (p.begin < p.end) w.read(table, length, p.mine - 4 * p.begin + FRONT + 1, 4);
@@ -237,15 +242,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) relative_of_queries(
 // dk_j = ln 2 sum_i ds_ij (q_i + r_w), dv_j = sum_i p_ij do_i.
 extern "C" __global__ void __launch_bounds__(THREADS) relative_of_keys(
     const float* __restrict__ seen, const float* __restrict__ kv, const float* __restrict__ table,
-    const float* __restrict__ bias, float* dkv, const unsigned char* active, int T, int TP, int length) {
-    const Place p = placed(T, true);
+    const float* __restrict__ bias, float* dkv, const unsigned char* active, int TP, int length) {
+    const Place p = placed(TP, true);
     const int head = p.head % H;
     if (active && !active[p.head / H]) return;
     seen += p.head * TP * SEEN_ROW, kv += p.head * TP * KV_ROW, table += (long long)head * (E + 1) * length;
     float mine[4][KV_ROW], found[4][2 * E] = {}, total[4] = {};
     UNROLL for (int b = 0; b < 4; b++) {
         UNROLL for (int c = 0; c < KV_ROW; c++) mine[b][c] = 0.0f;
-        if (p.mine + b < T) load_row<KV_ROW>(mine[b], kv + (p.mine + b) * KV_ROW);
+        if (p.mine < TP) load_row<KV_ROW>(mine[b], kv + (p.mine + b) * KV_ROW);
     }
     Window<E + 1> w;
     if (p.begin < p.end) w.read(table, length, 4 * p.begin - p.mine + FRONT - 3, 0);
