@@ -121,7 +121,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    kernels.LANES, kernels.THREADS, kernels.ROW_THREADS = given.lanes, given.threads, given.row_threads
+    kernels.ROW_THREADS = given.row_threads
+    for name in ("FEW", "MANY"):
+        lanes, threads = getattr(kernels, name)
+        setattr(kernels, name, (given.lanes or lanes, given.threads or threads))
     rows, device = [], torch.device(given.device)
     with in_precision("float32"):
         for batch in given.batches:

@@ -57,7 +57,7 @@ def on_cpu(emulated, libraries, monkeypatch):
         masks = [a for a in arguments if isinstance(a, torch.Tensor) and a.dtype == torch.uint8]
         ran.extend("left out" for mask in masks if not mask.all())
 
-    small = {"launch": launch, "ROWS": 4, "ROW_THREADS": 12, "LANES": 2, "THREADS": 6}
+    small = {"launch": launch, "ROWS": 4, "ROW_THREADS": 12, "FEW": (2, 6)}
     for name, value in small.items():
         monkeypatch.setattr(kernels, name, value)
     monkeypatch.setattr(kernels, "can_fuse", lambda u, sizes: u.dtype == torch.float32)
@@ -239,8 +239,7 @@ COPY = (8, 5, 40, 40)
 
 @cuda
 @pytest.mark.cuda
-@pytest.mark.parametrize("T", [1, 37, 520, 1020, 2020])
-@pytest.mark.parametrize("B", [1, 3, 20])
+@pytest.mark.parametrize(("B", "T"), [(B, T) for B in (1, 3, 20) for T in (1, 37, 520, 1020)] + [(2, 2020)])
 def test_on_cuda_they_are_the_cell(B, T):
     cell, z, u, y = made(COPY, B, T, "cuda")
     want, product, prepared = both(cell, z, u, y)
@@ -254,10 +253,10 @@ def test_on_cuda_they_are_the_cell(B, T):
 @pytest.mark.cuda
 @pytest.mark.parametrize(("lanes", "threads"), [(4, 32), (8, 64), (8, 256), (16, 128), (32, 128)])
 def test_on_cuda_the_blocks_size_changes_nothing(lanes, threads, monkeypatch):
-    monkeypatch.setattr(kernels, "LANES", lanes)
-    monkeypatch.setattr(kernels, "THREADS", threads)
+    monkeypatch.setattr(kernels, "FEW", (lanes, threads))
     cell, z, u, y = made((3, 5, 18, 22), 2, 131, "cuda")
     want, product, prepared = both(cell, z, u, y)
+    assert kernels.block_of(6, 131)[:2] == (lanes, threads)
     with torch.no_grad():
         alike(prepared(z.float()), want, 1e-5)
         alike(prepared.transposed(z.float())(y.float()), product, 2e-5)

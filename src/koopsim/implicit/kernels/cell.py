@@ -38,10 +38,10 @@ from koopsim.nn.transforms import transformed
 ROWWISE, PAIRWISE = (Path(__file__).with_name(name) for name in ("cell.cu", "relative.cu"))
 WIDEST = (64, 8)  # of a state, all heads or the inner layer, and of a head: what registers hold
 ROWS, ROW_THREADS = 32, 256  # time steps of a block, and its threads
-LANES: int | None = None  # threads that have a tile of queries or keys, four each; the others of a block walk elsewhere
-THREADS: int | None = None  # of a block of queries or keys
-WIDE = 512  # tiles of 16 lanes that are enough for the chip: a load is then for more of them
-WARPS = 3072  # that fill it twice: 12 of some 170 registers on each of 128 multiprocessors
+# Threads that have a tile of queries or keys, four each, and threads of a block: its others walk elsewhere. Few heads
+# are divided further; of many a load is for more lanes. Each pair is built by itself, so there are no more than two.
+FEW, MANY = (8, 128), (16, 64)
+ENOUGH = 512  # blocks of the latter
 FRONT = 131  # where R_0 stands in the table (relative.cu)
 
 Sizes = Sequence[int]  # heads, head_dim, model_dim, inner_dim
@@ -89,11 +89,9 @@ def _by_pairs(name: str, sizes: Sizes, found: int, z: Tensor, arguments: list[An
 
 
 def block_of(heads: int, T: int) -> tuple[int, int, int]:
-    """Lanes and threads of a block of queries or keys, and how many there are: few heads are divided further."""
-    lanes = LANES or (16 if heads * -(-T // 64) >= WIDE else 8)
-    blocks = heads * -(-T // (4 * lanes))
-    threads = THREADS or 32 * min(8, 1 << (max(1, WARPS // blocks) - 1).bit_length())
-    return lanes, threads, blocks
+    """Lanes and threads of a block of queries or keys, and how many there are."""
+    lanes, threads = MANY if heads * -(-T // (4 * MANY[0])) >= ENOUGH else FEW
+    return lanes, threads, heads * -(-T // (4 * lanes))
 
 
 # ---------------------------------------------------------------- operators

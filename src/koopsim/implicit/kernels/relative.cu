@@ -109,14 +109,13 @@ __device__ __forceinline__ void move_reference(Sums& s, float (*score)[4], const
 }
 
 __device__ __forceinline__ void attend(Sums& s, const Window<E>& w, const float* kv, int gap) {
-    float score[4][4], most[4];
+    float score[4][4], most[4], rows[4][KV_ROW];
     const Mask mask(gap);
+    UNROLL for (int b = 0; b < 4; b++) load_row<KV_ROW>(rows[b], kv + b * KV_ROW);
     UNROLL for (int b = 0; b < 4; b++) {
-        float row[Q_ROW];
-        load_row<Q_ROW>(row, kv + b * KV_ROW);
         UNROLL for (int a = 0; a < 4; a++) {
             float v = mask.at(a, b) - s.top[a];
-            UNROLL for (int e = 0; e < E; e++) v += s.content[a][e] * row[e];
+            UNROLL for (int e = 0; e < E; e++) v += s.content[a][e] * rows[b][e];
             UNROLL for (int e = 0; e < E; e++) v += s.position[a][e] * w.r[e][a - b + 3];
             score[a][b] = v;
         }
@@ -128,12 +127,10 @@ __device__ __forceinline__ void attend(Sums& s, const Window<E>& w, const float*
     }
     if (moves) move_reference(s, score, most);
     UNROLL for (int b = 0; b < 4; b++) {
-        float row[KV_ROW];
-        load_row<KV_ROW>(row, kv + b * KV_ROW);
         UNROLL for (int a = 0; a < 4; a++) {
             const float p = power(score[a][b]);
             s.total[a] += p;
-            UNROLL for (int e = 0; e < E; e++) s.found[a][e] += p * row[E + e];
+            UNROLL for (int e = 0; e < E; e++) s.found[a][e] += p * rows[b][E + e];
         }
     }
 }
@@ -148,7 +145,8 @@ __device__ __forceinline__ void add_up(const float* share, float* o, float* size
         total += weight * part[TILE];
         UNROLL for (int e = 0; e < E; e++) found[e] += weight * part[(2 + e) * TILE];
     }
-    UNROLL for (int e = 0; e < E; e++) o[(long long)i * (H * E) + e] = found[e] / total;
+    const float share_of_one = 1.0f / total;
+    UNROLL for (int e = 0; e < E; e++) o[(long long)i * (H * E) + e] = found[e] * share_of_one;
     if (size) size[i] = top + log2f(total);
 }
 
