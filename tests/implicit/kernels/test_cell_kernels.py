@@ -5,6 +5,9 @@ On a CPU the kernels' own source runs, with threads for threads; on CUDA the ker
 
 import ctypes
 import math
+import re
+import shutil
+import subprocess
 import warnings
 from functools import partial
 
@@ -17,6 +20,7 @@ from koopsim.implicit import gradient as gradients
 from koopsim.implicit.kernels import cell as kernels
 from koopsim.implicit.ledger import Ledger
 from koopsim.implicit.transformer import PreparedCell
+from koopsim.nn.kernels.cuda import CLUSTERS
 
 CALLS = """
 template <auto kernel> struct Run;
@@ -232,9 +236,31 @@ def test_an_iteration_that_is_undone_rounds_alike_both_ways(on_cpu):
     assert not on_cpu
 
 
-# ---------------------------------------------------------------- on CUDA
-
 COPY = (8, 5, 40, 40)
+ROWWISE = dict(zip(("H", "E", "D", "INNER"), COPY, strict=True)) | {
+    "ROWS": kernels.ROWS,
+    "THREADS": kernels.ROW_THREADS,
+}
+BLOCKS = [{"H": 8, "E": 5, "LANES": lanes, "THREADS": threads} for lanes, threads in (kernels.FEW, kernels.MANY)]
+
+
+@pytest.mark.parametrize(("file", "sizes"), [(kernels.ROWWISE, ROWWISE), *((kernels.PAIRWISE, b) for b in BLOCKS)])
+def test_they_compile_for_an_h200_and_fit_into_its_registers(file, sizes, tmp_path):
+    if shutil.which("nvcc") is None:
+        pytest.skip("no compiler for CUDA here")
+    source = tmp_path / "kernel.cu"
+    source.write_text(CLUSTERS.read_text() + file.read_text())
+    options = ["-arch=sm_90", "-std=c++17", "-cubin", "-Xptxas", "-v", *(f"-D{k}={v}" for k, v in sizes.items())]
+    done = subprocess.run(
+        ["nvcc", *options, source, "-o", tmp_path / "kernel.cubin"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    spilt = [int(n) for n in re.findall(r"(\d+) bytes spill", done.stderr)]
+    assert len(spilt) == 2 * len(NAMES[file.stem])  # stores and loads of each
+    assert not any(spilt)
+
+
+# ---------------------------------------------------------------- on CUDA
 
 
 @cuda
