@@ -148,7 +148,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) cell_project(
 }
 
 // a = z + W_o o + b_o, n = LN(a), out = n + W_2 relu(W_1 n + b_1) + b_2; `a` and what the ReLU lets through are kept.
-extern "C" __global__ void __launch_bounds__(THREADS) cell_finish(
+extern "C" __global__ void __launch_bounds__(THREADS, D <= 40 ? 3 : 1) cell_finish(
     const float* o, const float* z, const float* W_o, const float* W_1, const float* W_2, const float* b_o,
     const float* b_1, const float* b_2, float* out, float* a, float* inner, const unsigned char* active, int T) {
     const Place p = placed(T);
