@@ -3,7 +3,8 @@
     python benchmarks/attention_turns.py [--out results/h200/attention.json]
 
 Both sides are built in one process, captured, and replayed turn by turn; kept are kernels that win 10%. `apart` is the
-attention alone, forward and backward, at the DEQ's sizes.
+attention alone, forward and backward, at the DEQ's sizes. The cell is the one in library calls: in a few kernels it
+has an attention of its own (cell_turns.py).
 """
 
 import argparse
@@ -19,6 +20,7 @@ from koopsim.bench.training import copy_stepping
 from koopsim.engine.capture import Recorder
 from koopsim.implicit import transformer
 from koopsim.implicit.kernels import attention as kernels
+from koopsim.implicit.kernels import cell
 
 
 def whole(batch: int, length: int, turns: int) -> dict:
@@ -80,6 +82,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    cell.can_fuse = lambda u, sizes: False
     rows = []
     for work, batch in ((apart, 20), (whole, 20), (apart, 1), (whole, 1)):
         rows.append(work(batch, 500, arguments.turns))

@@ -60,7 +60,8 @@ class DEQ(nn.Module):
                have a sample each, or be shared. Two methods are used where it has them: `cell.initial(*inputs)` gives
                z0 (else zeros like the first input), and `cell.prepare(*inputs)` gives z -> f(z, *inputs) with
                everything that does not depend on z computed, once a forward. If what it gives is `Narrowing`, samples
-               that have converged are no longer evaluated
+               that have converged are no longer evaluated; if it is `Transposing`, the implicit gradient is solved for
+               by its own products
     solver     a name of `SOLVERS`, or a function like those
     tol        a relative residual, or a `Tolerance`
     gradient   a name of `GRADIENTS`, or one with settings: `Phantom(steps=3)`, `Reversible(0.3)`

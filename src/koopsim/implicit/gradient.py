@@ -28,7 +28,7 @@ from torch import Tensor
 
 from koopsim.errors import KoopsimError
 from koopsim.implicit.info import capturing
-from koopsim.implicit.iteration import Map, Narrowing, narrows, watches
+from koopsim.implicit.iteration import Map, Narrowing, narrows, transposes, watches
 
 _engine: Any = torch.autograd.Variable._execution_engine
 Solve = Callable[[Map, Tensor], Tensor]  # (y -> J^T y + g, y0) -> y
@@ -113,6 +113,32 @@ class _WatchedTransposed(_Transposed):
         return masked
 
 
+@dataclass(frozen=True, eq=False)
+class _OwnTransposed:
+    """y -> J^T y + g by products that the cell brings along."""
+
+    product: Any
+    g: Tensor
+
+    def __call__(self, y: Tensor) -> Tensor:
+        return self.product(y) + self.g
+
+    def watched(self, active: Tensor) -> Map:
+        return _OwnTransposed(self.product.watched(active), self.g) if watches(self.product) else self
+
+
+@dataclass(frozen=True, eq=False)
+class _OwnNarrowTransposed(_OwnTransposed):
+    worthwhile: float
+
+    def rows(self, index: Tensor) -> Map:
+        return _OwnTransposed(self.product.rows(index), self.g.index_select(0, index))
+
+
+def _by_own(product: Map, g: Tensor) -> Map:
+    return _OwnNarrowTransposed(product, g, product.worthwhile) if narrows(product) else _OwnTransposed(product, g)
+
+
 def _recorded(f: Map, z: Tensor) -> tuple[Tensor, Tensor]:
     """A point like z of its own, and f there with its past."""
     at = z.detach().requires_grad_()
@@ -120,7 +146,9 @@ def _recorded(f: Map, z: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def implicit(f: Map, z: Tensor, solve: Solve) -> Tensor:
-    mask = torch.ones(z.shape[0], 1, dtype=torch.bool, device=z.device) if capturing() and watches(f) else None
+    own, mask = f.transposed(z) if transposes(f) else None, None
+    if own is None and capturing() and watches(f):
+        mask = torch.ones(z.shape[0], 1, dtype=torch.bool, device=z.device)
     at, tape = _recorded(f if mask is None else f.watched(mask), z)  # pyright: ignore
     lower = torch.is_autocast_enabled(z.device.type)
 
@@ -129,6 +157,8 @@ def implicit(f: Map, z: Tensor, solve: Solve) -> Tensor:
         size = torch.linalg.vector_norm(g.reshape(g.shape[0], math.prod(g.shape[1:])), ord=torch.inf, dim=1)
         size = size.clamp_min(torch.finfo(g.dtype).tiny).view(-1, *[1] * (g.dim() - 1))
         unit = g / size
+        if own is not None:
+            return solve(_by_own(own, unit), unit) * size
         if mask is not None:
             y = solve(_WatchedTransposed(at, tape, unit, mask), unit)
             mask.fill_(True)  # the gradient that follows is everybody's

@@ -49,6 +49,7 @@ class Reversible:
     def run(self, f: Map, z0: Tensor, max_steps: int, tol: Tolerance) -> tuple[Tensor, DEQInfo]:
         """The end of the iteration from z0, with a past where one is wanted."""
         flat = z0.reshape(z0.shape[0], math.prod(z0.shape[1:]))
+        f = f.plain() if hasattr(f, "plain") else f  # a step is undone by the rounding that it was made with
         cell = _Cell(f, z0.shape, z0.dtype, _lower(z0.device.type))
         with torch.no_grad():
             y, z, info = self._forward(cell, flat, max_steps, tol)

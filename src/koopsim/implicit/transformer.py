@@ -18,6 +18,9 @@ change. So relative attention is plain attention whose queries and keys are 40 w
 
 All that does not depend on z is computed once a forward (`prepare`), and everything linear in LN(z) is one
 matrix product: q, its image a, k and v. Every weight of the cell is weight-normed: W = gain * D / ||D||.
+
+On CUDA in float32 an evaluation that nobody differentiates is three kernels, and a product with its transposed Jacobian
+four (`kernels/cell.py`); what is written here is their twin, and takes the gradients of parameters.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +38,11 @@ from torch import Tensor, nn
 from koopsim.implicit.base import EquilibriumModel
 from koopsim.implicit.deq import DEQ
 from koopsim.implicit.info import DEQInfo
-from koopsim.nn.transforms import usable, vmapped
+from koopsim.implicit.iteration import Map
+from koopsim.nn.transforms import transformed, usable, vmapped
+
+if TYPE_CHECKING:
+    from koopsim.implicit.kernels.cell import FusedCell
 
 # N(0, .01) for embedding, injection and attention biases, .01 the variance: with .01 as the standard deviation the
 # tokens are all but invisible at first, and at T = 500 training stays at the memoryless loss.
@@ -103,8 +111,11 @@ class PreparedCell:
     scale: float
     active: Tensor | None = None  # samples that attention may leave out have a zero there
     worthwhile: float = 0.9  # narrowing copies `constant`, a tenth of an evaluation
+    fused: FusedCell | None = None  # the same map in a few kernels, without a past
 
     def __call__(self, z: Tensor) -> Tensor:
+        if self.fused is not None and not torch.is_grad_enabled() and self.fused.takes(z):
+            return self.fused(z, self.active)
         B, T, d = z.shape
         H, width, value = self.sizes
         W, W_o, W_1, W_2 = self.weights
@@ -120,11 +131,20 @@ class PreparedCell:
 
     def rows(self, index: Tensor) -> PreparedCell:
         """The same map for the samples `index` alone."""
-        return replace(self, constant=self.constant.index_select(0, index))
+        fused = None if self.fused is None else self.fused.rows(index)
+        return replace(self, constant=self.constant.index_select(0, index), fused=fused)
 
     def watched(self, active: Tensor) -> PreparedCell:
         """The same map; attention, most of the work, is left out for samples whose entry of `active` is zero."""
         return replace(self, active=active)
+
+    def plain(self) -> PreparedCell:
+        """The same map, rounded alike whether it is differentiated or not."""
+        return replace(self, fused=None)
+
+    def transposed(self, z: Tensor) -> Map | None:
+        """y -> y df/dz at z, where there are kernels for it."""
+        return None if self.fused is None or not self.fused.takes(z) else self.fused.transposed(z)
 
 
 class UniversalTransformerCell(nn.Module):
@@ -163,8 +183,9 @@ class UniversalTransformerCell(nn.Module):
         turn = torch.view_as_complex(table)[:, None]  # e^{i n w}: (T, 1, width / 2)
         features = table.flatten(1)[:, content:].view(1, T, 1, d).expand(B, T, H, d)
 
-        W_q, W_k, W_v = self.qkv.weight().view(3, H, e, d)
-        sine, cosine = self.relative.weight().view(H, e, 2, d // 2).unbind(2)
+        weights = [m.weight() for m in (self.qkv, self.relative, self.output, self.inner, self.outer)]
+        W_q, W_k, W_v = weights[0].view(3, H, e, d)
+        sine, cosine = weights[1].view(H, e, 2, d // 2).unbind(2)
         R = torch.stack([cosine, -sine], dim=-1).view(H, e, d)  # row q -> row (a^c, -a^s), interleaved
         W = torch.cat(
             [
@@ -183,15 +204,29 @@ class UniversalTransformerCell(nn.Module):
             ],
             dim=-1,
         )
-        W_o = _pad(self.output.weight().view(d, H, e), value).flatten(1)
+        W_o = _pad(weights[2].view(d, H, e), value).flatten(1)
         # Autocast would round these again at every step: round them here, once.
         lower = torch.is_autocast_enabled(u.device.type) and u.dtype == torch.float32
         dtype = torch.get_autocast_dtype(u.device.type) if lower else u.dtype
         W, constant, W_o = W.to(dtype), constant.to(dtype), W_o.to(dtype)
-        W_1, W_2 = self.inner.weight().to(dtype), self.outer.weight().to(dtype)
+        W_1, W_2 = weights[3].to(dtype), weights[4].to(dtype)
 
-        biases = self.output.bias, self.inner.bias, self.outer.bias
-        return PreparedCell(constant, turn, (W, W_o, W_1, W_2), biases, (H, width, value), e**-0.5)
+        biases, sizes = (self.output.bias, self.inner.bias, self.outer.bias), (H, width, value)
+        fused = self._fused(u, weights)
+        return PreparedCell(constant, turn, (W, W_o, W_1, W_2), biases, sizes, e**-0.5, fused=fused)
+
+    def _fused(self, u: Tensor, weights: list[Tensor]) -> FusedCell | None:
+        """The cell in a few kernels, where they can be used."""
+        if torch.compiler.is_compiling() or not usable(u) or transformed(u) or transformed(weights[0]):
+            return None
+        from koopsim.implicit.kernels.cell import can_fuse, fused
+
+        sizes, T = [self.heads, self.head_dim, self.model_dim, weights[3].shape[0]], u.shape[1]
+        if not can_fuse(u, sizes) or any(w.dtype != u.dtype for w in weights):
+            return None
+        positions = _position_table(1 << (T - 1).bit_length(), 0, self.model_dim, torch.float64, u.device)[:T]
+        learnt = self.content_bias, self.position_bias, self.output.bias, self.inner.bias, self.outer.bias
+        return fused(u, positions, weights, [b for b in learnt if b is not None], sizes)
 
 
 class TransformerDEQ(EquilibriumModel):
