@@ -10,9 +10,17 @@
 // channel. Taps before the beginning are skipped. The gradients of all weights come from a third kernel, whose blocks
 // have a layer and some rows each. All arithmetic is float32.
 // Behind cluster.cu. C is even, K a multiple of 4, OUTS divides C. Given by the compiler's command line: C channels, K taps, L layers,
-// I inputs, OUTS, CLUSTER, THREADS.
+// I inputs, OUTS, CLUSTER, THREADS, and BYTES where x is of bytes.
 //
 // tests/nn/kernels/test_tcn_cluster.py runs this file on a CPU too, with threads for threads (EMULATED).
+
+#ifdef BYTES  // symbols as a task keeps them: x needs no kernel that makes numbers of them
+typedef unsigned char Input;
+#define BELOW(at) (from_x ? (float)x[at] : inputs[at])
+#else
+typedef float Input;
+#define BELOW(at) inputs[at]
+#endif
 
 #define G (C / 2)
 #define GROUPS (C / OUTS)
@@ -79,7 +87,7 @@ __device__ __forceinline__ Place placed(int T, int each) {
 // The state of layer l, this block's stretch of it, from `whole` and `middle` into one of them: after the layer's ReLU,
 // and after the block's where the layer is the second of one. a: where what is before the latter goes, if anywhere.
 __device__ __forceinline__ void layer_forward(
-    int l, const Place& p, float* whole, float* middle, const float* w, const float* bias, const float* x,
+    int l, const Place& p, float* whole, float* middle, const float* w, const float* bias, const Input* x,
     const float* R, const float* r, float* a, int T, int projected) {
     const bool second = l % 2 == 1;
     const float* from = second ? middle : whole;
@@ -128,15 +136,15 @@ __device__ __forceinline__ int first_reader(const Place& p, int l) {
 
 // Weights, biases and x into shared memory.
 __device__ __forceinline__ void begin_forward(
-    const Place& p, float* w, float* whole, float* bias, const float* x, const float* W, const float* b, int T) {
+    const Place& p, float* w, float* whole, float* bias, const Input* x, const float* W, const float* b, int T) {
     load_weights<false>(w, W + p.model * (L * LAYER));
     for (int i = threadIdx.x; i < L * C; i += THREADS) bias[i] = b[p.model * (L * C) + i];
-    for (int i = threadIdx.x; i < T * C; i += THREADS) whole[i] = i % C < I ? x[i / C * I + i % C] : 0.0f;
+    for (int i = threadIdx.x; i < T * C; i += THREADS) whole[i] = i % C < I ? (float)x[i / C * I + i % C] : 0.0f;
 }
 
 // grid: CLUSTER blocks for each sequence; `each`: sequences of a model. projected: the first block's residual is R x + r.
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_forward(
-    const float* x, const float* R, const float* r, const float* W, const float* b, float* last, float* h, float* a,
+    const Input* x, const float* R, const float* r, const float* W, const float* b, float* last, float* h, float* a,
     int T, int sequences, int each, int projected) {
     float *w = SHARED, *whole = w + L * LAYER, *middle = whole + T * C, *bias = middle + T * C;
     const Place p = placed(T, each);
@@ -185,7 +193,7 @@ __device__ __forceinline__ void dense(const float* from, int step, int stride, c
 
 // An answer: the layers, and of their last state h_L the head w3 relu(w2 relu(w1 h_L + b1) + b2) + b3, into y (.., T, OUTPUTS).
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_answer(
-    const float* x, const float* R, const float* r, const float* W, const float* b, const float* head, float* y, int T,
+    const Input* x, const float* R, const float* r, const float* W, const float* b, const float* head, float* y, int T,
     int projected) {
     float *w = SHARED, *top = w + L * LAYER, *whole = top + FIRST + SECOND + THIRD, *bias = whole + T * C;
     const Place p = placed(T, 1 << 30);
@@ -265,7 +273,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 // grid: (L or L + 1 with the residual, parts, models); a block has K C 2 threads, each a tap, an input, half of the outputs.
 // rows: of a model, its sequences one after the other. sums (parts, models, size): dW, db, dR, dr one after the other.
 extern "C" __global__ void __launch_bounds__(2 * K * C) temporal_weights(
-    const float* g, const float* h, const float* x, float* sums, int T, int rows, int chunk, int size) {
+    const float* g, const float* h, const Input* x, float* sums, int T, int rows, int chunk, int size) {
     float *tile = SHARED, *columns = tile + ROWS * 2 * HALF;
     const int layer = blockIdx.x, part = blockIdx.y, model = blockIdx.z, models = gridDim.z;
     const bool residual = layer == L, from_x = layer == 0 || residual;
@@ -274,7 +282,8 @@ extern "C" __global__ void __launch_bounds__(2 * K * C) temporal_weights(
     const bool mine = c < width && (!residual || k == K - 1);
     const long long begin = (long long)model * rows;
     g += ((long long)layer * models * rows + begin) * C;
-    const float* inputs = from_x ? x + begin * I : h + ((long long)(layer - 1) * models * rows + begin) * C;
+    x += begin * I;
+    const float* inputs = from_x ? (const float*)x : h + ((long long)(layer - 1) * models * rows + begin) * C;
     const int end = (part + 1) * chunk < rows ? (part + 1) * chunk : rows;
     float total[G] = {}, column = 0.0f;
     for (int start = part * chunk; start < end; start += ROWS) {
@@ -288,7 +297,8 @@ extern "C" __global__ void __launch_bounds__(2 * K * C) temporal_weights(
         block_sync();
         int t = start % T;
         UNROLL for (int n = 0; n < ROWS; n++) {
-            const float v = mine && n < count && t >= back ? inputs[(long long)(start + n - back) * width + c] : 0.0f;
+            const long long at = (long long)(start + n - back) * width + c;
+            const float v = mine && n < count && t >= back ? BELOW(at) : 0.0f;
             float row[HALF];
             UNROLL for (int o = 0; o < HALF; o += 4) *(float4*)(row + o) = *(const float4*)(tile + (2 * n + side) * HALF + o);
             UNROLL for (int o = 0; o < G; o++) total[o] += row[o] * v;

@@ -71,20 +71,25 @@ def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Te
         launch((blocks(x) * M * B,), THREADS, shared_bytes(T, W, blocks(x)), [W, *states, dy, g, T, M * B, B])
 
 
-def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, residual: bool) -> None:
-    """Into sums (parts, M, size): dW, db and where there is a residual dR, dr, one after the other."""
+def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, chunk: int, residual: bool) -> None:
+    """Into sums (parts, M, size): dW, db and where there is a residual dR, dr, one after the other.
+
+    A part has `chunk` rows of a model's.
+    """
     (M, B, T, _), (_, L, C, K, _) = x.shape, W.shape
     parts, _, size = sums.shape
     shared = 4 * (32 * 2 * (-(-C // 8) * 4) + 2 * K * C)
     with torch.cuda.device_of(x):
         launch = _kernel("temporal_weights", x, W, shared)
-        launch((L + residual, parts, M), 2 * K * C, shared, [g, h, x, sums, T, B * T, -(-B * T // parts), size])
+        launch((L + residual, parts, M), 2 * K * C, shared, [g, h, x, sums, T, B * T, chunk, size])
 
 
 def _kernel(name: str, x: Tensor, W: Tensor, shared: int | None = None) -> Kernel:
     cluster = blocks(x)
-    wanted, given = shared or shared_bytes(x.shape[2], W, cluster), tuple(sizes(W, x.shape[3], cluster).items())
-    return kernel(SOURCE, name, given, wanted, x.get_device(), large=cluster > 8)
+    wanted, given = shared or shared_bytes(x.shape[2], W, cluster), sizes(W, x.shape[3], cluster)
+    if x.dtype == torch.uint8:
+        given["BYTES"] = 1
+    return kernel(SOURCE, name, tuple(given.items()), wanted, x.get_device(), large=cluster > 8)
 
 
 def sizes(W: Tensor, inputs: int, cluster: int) -> dict[str, int]:
