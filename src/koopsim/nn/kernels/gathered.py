@@ -38,46 +38,64 @@ def _sum(at, parts, apart, j, inside, TILE: tl.constexpr, N: tl.constexpr):
 
 
 @triton.jit
+def _of_one(at, parts, apart, TILE: tl.constexpr):
+    """The sum over parts of a single number."""
+    one = tl.arange(0, 16)  # as few as a vector has: it stands in the first
+    return tl.sum(_sum(at, parts, apart, one, one < 1, TILE, 16), 0)
+
+
+@triton.jit
+def _of_channel(
+    flat, places, lift, out, row, layers, parts, apart, scale,
+    INPUTS: tl.constexpr, C: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Direction, gain and bias of one output channel of a layer: row = layer C + channel."""
+    layer, channel, e = row // C, row % C, tl.arange(0, BLOCK)
+    begin, place, there = weight_row(places, layer, channel, e, INPUTS, C, K)
+    gain = tl.load(places + layers + layer) + channel
+    bias = tl.load(places + 2 * layers + layer) + channel
+    v, g = tl.load(flat + begin + place, mask=there, other=0.0), tl.load(flat + gain)
+    db = _of_one(lift + layers * (C * K * C) + row, parts, apart, TILE)
+    d = scale * _sum(lift + row * (K * C), parts, apart, e, there, TILE, BLOCK)
+    length = tl.sqrt(tl.sum(v * v, 0))
+    along = tl.sum(v * d, 0) / length
+    tl.store(out + begin + place, g / length * (d - v * (along / length)), mask=there)
+    tl.store(out + gain, along)
+    tl.store(out + bias, scale * db)
+
+
+@triton.jit
+def _plainly(at, to, out, count, block, parts, apart, scale, N: tl.constexpr, TILE: tl.constexpr):
+    """A block of a vector of `count` numbers, each to its place."""
+    j = block * N + tl.arange(0, N)
+    d = _sum(at, parts, apart, j, j < count, TILE, N)
+    tl.store(out + tl.load(to + j, mask=j < count, other=0), scale * d, mask=j < count)
+
+
+@triton.jit
 def _gather(
     flat, places, lift, tail, to, lost, out, losses, n, layers, parts, size, tail_parts, tail_size, rest, scale,
     INPUTS: tl.constexpr, C: tl.constexpr, K: tl.constexpr, BLOCK: tl.constexpr, N: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Programs of a model: one for each layer's channel, then for the residual's entries, the tail's, and the loss.
+    """Programs of a model: one for each layer's channel, then for the residual's entries, for the tail's and the loss.
 
     places (3, layers): where a model's row has v, g and b of each layer; to: where it has the rest and the tail's.
     """
     at, m, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
-    flat, out = flat + m * n, out + m * n
-    lift, tail = lift + m * size, tail + m * tail_size
+    flat, out, lift, tail = flat + m * n, out + m * n, lift + m * size, tail + m * tail_size
     for_rest = layers * C
     for_tail = for_rest + (rest + N - 1) // N
     if at < for_rest:
-        layer, channel = at // C, at % C
-        e = tl.arange(0, BLOCK)
-        begin, place, there = weight_row(places, layer, channel, e, INPUTS, C, K)
-        v = tl.load(flat + begin + place, mask=there, other=0.0)
-        gain = tl.load(places + layers + layer) + channel
-        g = tl.load(flat + gain)
-        d = scale * _sum(lift + at * (K * C), parts, models * size, e, there, TILE, BLOCK)
-        one = tl.arange(0, 16)  # as few as a vector has: the bias stands in the first
-        db = scale * tl.sum(_sum(lift + layers * (C * K * C) + at, parts, models * size, one, one < 1, TILE, 16), 0)
-        length = tl.sqrt(tl.sum(v * v, 0))
-        along = tl.sum(v * d, 0) / length
-        tl.store(out + begin + place, g / length * (d - v * (along / length)), mask=there)
-        tl.store(out + gain, along)
-        tl.store(out + tl.load(places + 2 * layers + layer) + channel, db)
+        _of_channel(
+            flat, places, lift, out, at, layers, parts, models * size, scale, INPUTS, C, K, BLOCK, TILE
+        )  # fmt: skip
     elif at < for_tail:
-        j = (at - for_rest) * N + tl.arange(0, N)
-        d = _sum(lift + layers * (C * K * C + C), parts, models * size, j, j < rest, TILE, N)
-        tl.store(out + tl.load(to + j, mask=j < rest, other=0), scale * d, mask=j < rest)
+        behind = lift + layers * (C * K * C + C)
+        _plainly(behind, to, out, rest, at - for_rest, parts, models * size, scale, N, TILE)
     else:
-        j = (at - for_tail) * N + tl.arange(0, N)
-        inside = j < tail_size
-        d = _sum(tail, tail_parts, models * tail_size, j, inside, TILE, N)
-        tl.store(out + tl.load(to + rest + j, mask=inside, other=0), scale * d, mask=inside)
+        _plainly(tail, to + rest, out, tail_size, at - for_tail, tail_parts, models * tail_size, scale, N, TILE)
         if at == for_tail:
-            one = tl.arange(0, 16)
-            tl.store(losses + m, tl.sum(_sum(lost + m, tail_parts, models, one, one < 1, TILE, 16), 0))
+            tl.store(losses + m, _of_one(lost + m, tail_parts, models, TILE))
 
 
 def _run(
