@@ -51,19 +51,14 @@ __device__ __forceinline__ void convolved(float* y, const float* from, const flo
     }
 }
 
-// W (L, C, K, C) of a model into shared memory; TURNED: outputs and inputs exchanged.
-template <bool TURNED>
-__device__ __forceinline__ void load_weights(float* w, const float* W) {
+// W (L, C, K, C) of a model into shared memory, outputs and inputs exchanged.
+__device__ __forceinline__ void load_turned(float* w, const float* W) {
     for (int i = threadIdx.x; i < L * LAYER / 4; i += THREADS) {
         const float4 v = ((const float4*)W)[i];
-        if (!TURNED) {
-            ((float4*)w)[i] = v;
-        } else {
-            const float each[4] = {v.x, v.y, v.z, v.w};
-            UNROLL for (int e = 0; e < 4; e++) {
-                const int n = 4 * i + e, in = n % C, k = n / C % K, out = n / (C * K) % C, l = n / LAYER;
-                w[l * LAYER + in * (K * C) + k * C + out] = each[e];
-            }
+        const float each[4] = {v.x, v.y, v.z, v.w};
+        UNROLL for (int e = 0; e < 4; e++) {
+            const int n = 4 * i + e, in = n % C, k = n / C % K, out = n / (C * K) % C, l = n / LAYER;
+            w[l * LAYER + in * (K * C) + k * C + out] = each[e];
         }
     }
 }
@@ -85,7 +80,7 @@ __device__ __forceinline__ Place placed(int T, int each) {
 }
 
 // The state of layer l, this block's stretch of it, from `whole` and `middle` into one of them: after the layer's ReLU,
-// and after the block's where the layer is the second of one. a: where what is before the latter goes, if anywhere.
+// and after the block's where the layer is the second of one. a: where this stretch of what is before the latter goes.
 __device__ __forceinline__ void layer_forward(
     int l, const Place& p, float* whole, float* middle, const float* w, const float* bias, const Input* x,
     const float* R, const float* r, float* a, int T, int projected) {
@@ -98,7 +93,7 @@ __device__ __forceinline__ void layer_forward(
         convolved(y, from, w + l * LAYER + o0 * (K * C), t, T, -(1 << (l / 2)));
         UNROLL for (int o = 0; o < OUTS; o++) y[o] = rectified(y[o] + bias[l * C + o0 + o]);
         if (second) {
-            if (a) UNROLL for (int o = 0; o < OUTS; o++) a[at + o] = y[o];
+            if (a) UNROLL for (int o = 0; o < OUTS; o++) a[at - p.first * C + o] = y[o];
             if (l == 1 && projected) {  // x again from outside: others may have overwritten it here
                 UNROLL for (int o = 0; o < OUTS; o++) {
                     float s = r[o0 + o];
@@ -113,15 +108,19 @@ __device__ __forceinline__ void layer_forward(
     }
 }
 
-// This block's stretch of a state to the blocks from `begin` to `end` and, if there is such a place, outside.
-__device__ __forceinline__ void tell(const Place& p, float* state, float* outside, int begin, int end) {
+// This block's stretch of a state to the blocks from `begin` to `end`.
+__device__ __forceinline__ void tell(const Place& p, float* state, int begin, int end) {
     for (int i = threadIdx.x; i < p.rows * G; i += THREADS) {
         const int at = p.first * C + 2 * i;
         const float2 v = load2(state + at);
-        if (outside) store2(outside + at, v);
         for (int other = begin; other <= end; other++)
             if (other != (int)p.rank) store_at(other, state + at, v);
     }
+}
+
+// The same, `own` being where the stretch begins, to its place outside: while the others are waited for.
+__device__ __forceinline__ void keep(const Place& p, const float* own, float* outside) {
+    for (int i = threadIdx.x; i < p.rows * G; i += THREADS) store2(outside + p.first * C + 2 * i, load2(own + 2 * i));
 }
 
 // The last block that layer l looks back from to this one's stretch, and the first that it looks ahead from backward.
@@ -134,34 +133,38 @@ __device__ __forceinline__ int first_reader(const Place& p, int l) {
     return t > 0 ? t / p.stretch : 0;
 }
 
-// Weights, biases and x into shared memory.
+// Weights, biases and x into shared memory; the weights of all layers but the first are on their way.
 __device__ __forceinline__ void begin_forward(
     const Place& p, float* w, float* whole, float* bias, const Input* x, const float* W, const float* b, int T) {
-    load_weights<false>(w, W + p.model * (L * LAYER));
+    W += p.model * (L * LAYER);
+    for (int i = threadIdx.x; i < LAYER / 4; i += THREADS) fetch4(w + 4 * i, W + 4 * i);
+    end_of_group();
+    for (int i = LAYER / 4 + threadIdx.x; i < L * LAYER / 4; i += THREADS) fetch4(w + 4 * i, W + 4 * i);
+    end_of_group();
     for (int i = threadIdx.x; i < L * C; i += THREADS) bias[i] = b[p.model * (L * C) + i];
     for (int i = threadIdx.x; i < T * C; i += THREADS) whole[i] = i % C < I ? (float)x[i / C * I + i % C] : 0.0f;
+    wait_for_groups<1>();
 }
 
 // grid: CLUSTER blocks for each sequence; `each`: sequences of a model. projected: the first block's residual is R x + r.
 extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_forward(
     const Input* x, const float* R, const float* r, const float* W, const float* b, float* last, float* h, float* a,
     int T, int sequences, int each, int projected) {
-    float *w = SHARED, *whole = w + L * LAYER, *middle = whole + T * C, *bias = middle + T * C;
+    float *w = SHARED, *whole = w + L * LAYER, *middle = whole + T * C, *bias = middle + T * C, *inner = bias + L * C;
     const Place p = placed(T, each);
     const long long plane = (long long)sequences * T * C, begin = p.sequence * T * C;
-    x += p.sequence * T * I;
+    x += p.sequence * T * I, R += p.model * (C * I), r += p.model * C;
     begin_forward(p, w, whole, bias, x, W, b, T);
     cluster_sync();  // all blocks are there, and ready to be written to
     for (int l = 0; l < L; l++) {
-        float* before = a + (l / 2) * plane + begin;
-        layer_forward(l, p, whole, middle, w, bias, x, R + p.model * (C * I), r + p.model * C, before, T, projected);
+        float* state = l % 2 ? whole : middle;
+        layer_forward(l, p, whole, middle, w, bias, x, R, r, inner, T, projected);
+        if (l == 0) wait_for_groups<0>();  // the weights of the other layers
         block_sync();
-        if (l < L - 1) {
-            tell(p, l % 2 ? whole : middle, h + l * plane + begin, p.rank + 1, last_reader(p, l + 1));
-            cluster_sync();
-        } else {
-            tell(p, whole, last + begin, 0, -1);
-        }
+        if (l < L - 1) tell(p, state, p.rank + 1, last_reader(p, l + 1)), cluster_arrive();
+        keep(p, state + p.first * C, l < L - 1 ? h + l * plane + begin : last + begin);
+        if (l % 2) keep(p, inner, a + (l / 2) * plane + begin);
+        if (l < L - 1) cluster_wait();
     }
 }
 
@@ -204,11 +207,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     cluster_sync();
     for (int l = 0; l < L; l++) {
         layer_forward(l, p, whole, middle, w, bias, x, R, r, nullptr, T, projected);
+        if (l == 0) wait_for_groups<0>();
         block_sync();
-        if (l < L - 1) {
-            tell(p, l % 2 ? whole : middle, nullptr, p.rank + 1, last_reader(p, l + 1));
-            cluster_sync();
-        }
+        if (l < L - 1) tell(p, l % 2 ? whole : middle, p.rank + 1, last_reader(p, l + 1)), cluster_sync();
     }
     dense<C, HIDDEN, true>(whole + p.first * C, C, 1, top, hidden, p.rows);
     block_sync();
@@ -225,7 +226,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     float *w = SHARED, *from = w + L * LAYER, *to = from + T * C, *skip = to + T * C;
     const Place p = placed(T, each);
     const long long plane = (long long)sequences * T * C, begin = p.sequence * T * C;
-    load_weights<true>(w, W + p.model * (L * LAYER));
+    load_turned(w, W + p.model * (L * LAYER));
     cluster_sync();
     for (int i = threadIdx.x; i < p.rows * G; i += THREADS) {
         const int at = p.first * C + 2 * i;
@@ -238,8 +239,10 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         store2(from + at, y);
     }
     block_sync();
-    tell(p, from, g_out + (L - 1) * plane + begin, first_reader(p, L - 1), p.rank);
-    cluster_sync();
+    tell(p, from, first_reader(p, L - 1), p.rank);
+    cluster_arrive();
+    keep(p, from + p.first * C, g_out + (L - 1) * plane + begin);
+    cluster_wait();
     for (int l = L - 1; l > 0; l--) {
         const bool opens = l % 2 == 0;  // the first layer of its block: the residual's gradient joins in
         for (int i = threadIdx.x; i < p.rows * GROUPS; i += THREADS) {
@@ -258,12 +261,9 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
             }
         }
         block_sync();
-        if (l > 1) {
-            tell(p, to, g_out + (l - 1) * plane + begin, first_reader(p, l - 1), p.rank);
-            cluster_sync();
-        } else {
-            tell(p, to, g_out + begin, 0, -1);
-        }
+        if (l > 1) tell(p, to, first_reader(p, l - 1), p.rank), cluster_arrive();
+        keep(p, to + p.first * C, g_out + (l - 1) * plane + begin);
+        if (l > 1) cluster_wait();
         float* turned = from;
         from = to, to = turned;
     }

@@ -43,9 +43,9 @@ def has_clusters(device: torch.device) -> bool:
 
 
 def shared_bytes(T: int, W: Tensor, cluster: int) -> int:
-    """Weights, two copies of the state, and either biases or a stretch of the residual's gradient."""
+    """Weights, two copies of the state, biases, and a stretch of the residual's gradient or of the second layers'."""
     _, L, C, K, _ = W.shape
-    return 4 * (L * C * K * C + 2 * T * C + max(L * C, -(-T // cluster) * C))
+    return 4 * (L * C * K * C + 2 * T * C + L * C + -(-T // cluster) * C)
 
 
 def outs(C: int) -> int:
