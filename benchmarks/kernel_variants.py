@@ -137,7 +137,8 @@ def main() -> None:
 
     def save() -> None:
         if arguments.out:
-            write_json(arguments.out, {"rows": rows, "turns": in_turns, "profiles": profiles, "environment": environment()})
+            found = {"rows": rows, "turns": in_turns, "profiles": profiles}
+            write_json(arguments.out, found | {"environment": environment()})
 
     for kind, own, cluster in (v for v in variants if v[0] in arguments.kinds):
         os.environ["KOOPSIM_CLUSTERS"] = str(int(kind == "cluster"))

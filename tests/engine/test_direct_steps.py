@@ -92,7 +92,7 @@ def test_who_is_chosen_for_it(tags):
     assert kind(lambda model, x, y: None, (False, False), None, False, True) is Alone
     task = build_task(CopyMemoryConfig(horizon=5, train=4, valid=2, test=2), torch.device("cpu"))
     assert task.member_loss(replace(run_of("copy/sim-single"))) == OfTags(task.loss, 0.0)
-    task.masked = True
+    task.masked = True  # pyright: ignore[reportAttributeAccessIssue]
     assert not isinstance(task.member_loss(run_of("copy/sim-single")), OfTags)
 
 
@@ -104,12 +104,12 @@ def test_the_loss_is_scaled_and_weighted(tags):
     assert list(begins.values()) == [0, *itertools.accumulate(sizes)][:-1]
     batch = (torch.zeros(1, 2, 5), torch.zeros(1, 2, 5, dtype=torch.int64))
     losses, g = way(batch)
-    assert losses.tolist() == [3.0] and g.unique().tolist() == [8.0]
+    assert (losses.tolist(), g.unique().tolist()) == ([3.0], [8.0])
     way.world = type("Two", (), {"alone": False})()  # pyright: ignore[reportAttributeAccessIssue]
     for weight in (0.25, torch.tensor(0.25)):
         way.weight = weight
         losses, g = way(batch)
-        assert losses.tolist() == [0.75] and g.unique().tolist() == [2.0]
+        assert (losses.tolist(), g.unique().tolist()) == ([0.75], [2.0])
 
 
 def small_run(batch, **recipe):
@@ -142,7 +142,9 @@ def test_captured_steps_on_a_gpu(batch, monkeypatch):
     part = trained(run, capture=True)
     assert part.describe()["gradients"] == "direct"
     own = part.members
-    assert own.losses.isfinite().all() and own.losses.all() and own.steps.tolist() == [10]
+    assert own.losses.isfinite().all()
+    assert own.losses.all()
+    assert own.steps.tolist() == [10]
     for same in (trained(run, capture=True), trained(run, capture=True, again=True), trained(run, capture=False)):
         assert torch.equal(same.members.flat, own.flat), "the same steps, other bits"
         assert torch.equal(same.members.losses[:, 2:], own.losses[:, 2:])

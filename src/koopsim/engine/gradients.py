@@ -202,7 +202,7 @@ class Written(Gradients):
 
 
 class Direct(Alone):
-    """P = 1, a SIM with a TCN on CUDA that learns tags: without a tape. A batch that the kernels do not take has one."""
+    """P = 1, a SIM with a TCN on CUDA that learns tags: no tape, but for a batch that the kernels do not take."""
 
     def __init__(self, members: Members, loss: OfTags, shared: tuple[bool, ...]):
         super().__init__(members, loss, shared, None, False)

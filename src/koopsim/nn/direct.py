@@ -72,7 +72,7 @@ class DirectSIM:
 
     @torch.no_grad()
     def __call__(self, x: Tensor, classes: Tensor, smoothing: float, scale: float) -> tuple[Tensor, Tensor]:
-        """(..., T) or (..., T, C_in) and classes (..., T) -> the mean loss (1,), and scale times its gradient (1, n)."""
+        """(..., T) or (..., T, C_in), classes (..., T) -> the mean loss (1,), and scale times its gradient (1, n)."""
         from koopsim.nn.kernels.gathered import gathered_gradient
         from koopsim.nn.kernels.tail import tail_loss
         from koopsim.nn.kernels.tcn import temporal_stack, temporal_stack_parts

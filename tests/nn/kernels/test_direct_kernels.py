@@ -1,5 +1,7 @@
 """A SIM's loss and gradient kernel after kernel against autograd, through Triton's interpreter or on CUDA."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -30,7 +32,8 @@ def distance(a, exact):
 """
 
 CASES = """
-cases = [  # clusters, parts of the tail, batch, length, levels, channels, taps, inputs, bytes, D, K, H, O, smoothing, scale
+# clusters, parts of the tail, batch, length, levels, channels, taps, inputs, bytes, D, K, H, O, smoothing, scale
+cases = [
     (0, 128, 2, 40, 2, 10, 8, 1, True, 32, 16, 32, 10, 0.0, 1.0),
     (0, 2, 1, 37, 1, 4, 3, 2, False, 7, 3, 9, 2, 0.1, 8.0),
     (0, 3, 3, 30, 1, 4, 2, 4, False, 5, 5, 6, 3, 0.0, 0.5),
@@ -96,11 +99,11 @@ def test_kernel_after_kernel_is_autograd(script, in_triton):
 
 def sim_on_cuda(**changed) -> SIM:
     """Claims to be on CUDA and holds nothing: enough to be asked about."""
-    settings = {"lift_dim": 8, "outputs": 3, "hidden": 6, "rank": 4} | changed
+    settings: dict[str, Any] = {"lift_dim": 8, "outputs": 3, "hidden": 6, "rank": 4} | changed
     model = SIM(TCN(settings["lift_dim"], 1, 4, 3), **settings)
     with FakeTensorMode():
         for module in model.modules():
-            for name, p in module._parameters.items():
+            for name, p in module.named_parameters(recurse=False):
                 module._parameters[name] = nn.Parameter(torch.empty(p.shape, device="cuda"))
     return model
 

@@ -57,7 +57,8 @@ def _rows(t: Tensor, rows: int) -> Tensor:
 
 
 batch_rows = operator(
-    "batch_rows(Tensor x, Tensor y, Tensor order, Tensor positions, int size, int first, int count) -> (Tensor, Tensor)",
+    "batch_rows(Tensor x, Tensor y, Tensor order, Tensor positions, int size, int first, int count) "
+    "-> (Tensor, Tensor)",
     _run,
     fake=lambda x, y, order, positions, size, first, count: (
         _rows(x, len(order) * count),

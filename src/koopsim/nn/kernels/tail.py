@@ -7,7 +7,8 @@ no chip: some sixty of them a step. Here a program has a block of rows and walks
 walks forward again (cheaper than reading back what was kept), then back, and leaves its part of every weight's
 gradient in a row of its own: one sum over the rows is all of them, in a fixed order of addition. Where only the
 cross-entropy of y is wanted, the way back finds it and its gradient by itself, and there is no way forward
-(`tail_loss`; nn/direct.py). The readable twin is `sim.SIM.forward`; tests/nn/kernels/test_tail_kernels.py holds them together, on a CPU through Triton's interpreter.
+(`tail_loss`; nn/direct.py). The readable twin is `sim.SIM.forward`; tests/nn/kernels/test_tail_kernels.py holds them
+together, on a CPU through Triton's interpreter.
 
 Shapes: phi (M, rows, D), V (M, K, D), U (M, D, K), W1 (M, H, D), W2 and W3 (M, H, H), Wh (M, O, H), biases (M, .).
 M is for many models side by side, as in `tcn`. P_ is a size padded to a power of two; D is walked through in
@@ -240,16 +241,16 @@ def _run_parts(
     losses = sums.new_empty(parts, len(phi)) if of_loss else sums
     shape, all_weights = _shape(weights) | {"LOSS": of_loss}, _with_front(weights)
     strides = (w.stride(0) for w in all_weights)
-    given = (dy, dphi, sums, losses, phi.shape[1], chunk, smoothing)
-    _backward[(parts, len(phi))](phi, *all_weights, *given, *strides, **shape, **LAUNCH)
+    more = (dy, dphi, sums, losses, phi.shape[1], chunk, smoothing)
+    _backward[(parts, len(phi))](phi, *all_weights, *more, *strides, **shape, **LAUNCH)
     return dphi, sums, losses
 
 
 def _chunk(phi: Tensor) -> tuple[int, int]:
     """(rows a program has, programs a model has) backward."""
     M, rows, _ = phi.shape
-    chunk = ROWS * triton.cdiv(triton.cdiv(rows, ROWS), max(1, min(PARTS, PROGRAMS // M)))
-    return chunk, triton.cdiv(rows, chunk)
+    chunk = ROWS * -(-rows // (ROWS * max(1, min(PARTS, PROGRAMS // M))))
+    return chunk, -(-rows // chunk)
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Sequence[Tensor]], output: Tensor) -> None:

@@ -231,9 +231,9 @@ def _chunk(M: int, rows: int, clusters: bool) -> tuple[int, int]:
     Whole tiles: a part of one row more than a tile takes as long as two.
     """
     wanted = max(1, (16 if rows < 8192 else 64 if clusters else 32) // M)
-    tiles = triton.cdiv(rows, TILE)
+    tiles = -(-rows // TILE)
     each = max(1, round(tiles / wanted))
-    return each * TILE, triton.cdiv(tiles, each)
+    return each * TILE, -(-tiles // each)
 
 
 def _plain(x: Tensor, W: Tensor) -> Tensor:
