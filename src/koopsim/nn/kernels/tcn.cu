@@ -154,13 +154,15 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     const Place p = placed(T, each);
     const long long plane = (long long)sequences * T * C, begin = p.sequence * T * C;
     x += p.sequence * T * I, R += p.model * (C * I), r += p.model * C;
+    cluster_arrive();  // this block is there and may be written to; nobody does before the first layer's end
     begin_forward(p, w, whole, bias, x, W, b, T);
-    cluster_sync();  // all blocks are there, and ready to be written to
+    block_sync();
     for (int l = 0; l < L; l++) {
         float* state = l % 2 ? whole : middle;
         layer_forward(l, p, whole, middle, w, bias, x, R, r, inner, T, projected);
         if (l == 0) wait_for_groups<0>();  // the weights of the other layers
         block_sync();
+        if (l == 0) cluster_wait();  // all blocks are there
         if (l < L - 1) tell(p, state, p.rank + 1, last_reader(p, l + 1)), cluster_arrive();
         keep(p, state + p.first * C, l < L - 1 ? h + l * plane + begin : last + begin);
         if (l % 2) keep(p, inner, a + (l / 2) * plane + begin);
@@ -226,8 +228,8 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     float *w = SHARED, *from = w + L * LAYER, *to = from + T * C, *skip = to + T * C;
     const Place p = placed(T, each);
     const long long plane = (long long)sequences * T * C, begin = p.sequence * T * C;
+    cluster_arrive();  // this block is there
     load_turned(w, W + p.model * (L * LAYER));
-    cluster_sync();
     for (int i = threadIdx.x; i < p.rows * G; i += THREADS) {
         const int at = p.first * C + 2 * i;
         float2 y = load2(dy + begin + at), v = load2(last + begin + at);
@@ -239,6 +241,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
         store2(from + at, y);
     }
     block_sync();
+    cluster_wait();  // all blocks are there
     tell(p, from, first_reader(p, L - 1), p.rank);
     cluster_arrive();
     keep(p, from + p.first * C, g_out + (L - 1) * plane + begin);

@@ -17,7 +17,8 @@ SOURCE = Path(__file__).with_name("tcn.cu")
 CLUSTER = 8  # blocks of a sequence: the most that every GPU with clusters has; with 16 it is slower
 MANY = 64  # sequences: they fill the chip by themselves, and half as many blocks a sequence wait less for each other
 SHARED = 227 * 1024  # bytes a block can have, on Hopper
-THREADS = 256
+THREADS = 256  # of a block, or as many more as spare it a second round for a few
+MOST = 320
 OUTS = 8  # channels a thread has, at most
 
 
@@ -53,6 +54,13 @@ def outs(C: int) -> int:
     return max(n for n in range(1, min(OUTS, C // 2) + 1) if C % n == 0)
 
 
+def threads(T: int, W: Tensor, cluster: int) -> int:
+    """Of a block: each has a time step and some channels, and a few that are left over would cost a whole round."""
+    C = W.shape[2]
+    items = -(-T // cluster) * (C // outs(C))
+    return min(-(-items // 32) * 32, MOST) if THREADS < items <= MOST else THREADS
+
+
 def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
     """(x, R, r, W, b), all contiguous, -> into (last, h, a) of `tcn`."""
     x, R, _, W, _ = inputs
@@ -60,7 +68,7 @@ def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
     with torch.cuda.device_of(x):
         launch = _kernel("temporal_forward", x, W)
         more = [T, M * B, B, int(R.numel() > 0)]
-        launch((blocks(x) * M * B,), THREADS, shared_bytes(T, W, blocks(x)), [*inputs, *states, *more])
+        launch((blocks(x) * M * B,), _threads(x, W), shared_bytes(T, W, blocks(x)), [*inputs, *states, *more])
 
 
 def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Tensor) -> None:
@@ -68,7 +76,7 @@ def backward(x: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor, g: Te
     M, B, T, _ = x.shape
     with torch.cuda.device_of(x):
         launch = _kernel("temporal_backward", x, W)
-        launch((blocks(x) * M * B,), THREADS, shared_bytes(T, W, blocks(x)), [W, *states, dy, g, T, M * B, B])
+        launch((blocks(x) * M * B,), _threads(x, W), shared_bytes(T, W, blocks(x)), [W, *states, dy, g, T, M * B, B])
 
 
 def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, chunk: int, residual: bool) -> None:
@@ -84,9 +92,14 @@ def weight_gradients(g: Tensor, h: Tensor, x: Tensor, W: Tensor, sums: Tensor, c
         launch((L + residual, parts, M), 2 * K * C, shared, [g, h, x, sums, T, B * T, chunk, size])
 
 
+def _threads(x: Tensor, W: Tensor) -> int:
+    return threads(x.shape[2], W, blocks(x))
+
+
 def _kernel(name: str, x: Tensor, W: Tensor, shared: int | None = None) -> Kernel:
     cluster = blocks(x)
     wanted, given = shared or shared_bytes(x.shape[2], W, cluster), sizes(W, x.shape[3], cluster)
+    given["THREADS"] = _threads(x, W)
     if x.dtype == torch.uint8:
         given["BYTES"] = 1
     return kernel(SOURCE, name, tuple(given.items()), wanted, x.get_device(), large=cluster > 8)
