@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["layers", "cluster"])
     arguments = parser.parse_args()
     variants = [("layers", {"PRECISION": p, "ROWS": r}, {}) for p in ("ieee", "tf32x3") for r in (16, 32)]
-    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": c}) for c in (8,)]
+    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": 8, "SPLITS": s}) for s in (1, 2)]
     rows, profiles, in_turns = [], [], []
 
     def save() -> None:
@@ -156,7 +156,7 @@ def main() -> None:
             rows.append(row)
             save()
             print({k: round(v, 7) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-    os.environ["KOOPSIM_CLUSTERS"], tcn_cluster.CLUSTER, tcn.ROWS = "1", 8, 16
+    os.environ["KOOPSIM_CLUSTERS"], tcn_cluster.CLUSTER, tcn_cluster.SPLITS, tcn.ROWS = "1", 8, 2, 16
     for batch in (1, 20) if arguments.turns else ():
         in_turns.append(turns(batch))
         save()

@@ -15,7 +15,7 @@ EMULATOR = """
 #define __device__
 #define __global__
 #define __forceinline__ inline
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __cluster_dims__(...)
 #define UNROLL
 #define SHARED own_memory

@@ -1,5 +1,8 @@
 """A SIM's loss and gradient kernel after kernel against autograd, through Triton's interpreter or on CUDA."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -92,6 +95,32 @@ assert not run.takes(x, y), "whoever listens wants to hear"
 """
 
 
+HOPPER = """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+from koopsim.nn.kernels import batch, gathered, tail
+
+def compiled(kernel, kinds, fixed, **options):
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in fixed else kinds.get(name, "i32") for name in names}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name, kind in kinds.items() if kind[0] == "*"}
+    source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in fixed.items()}, aligned)
+    done = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert done.metadata.shared <= 227 * 1024 and "st.global" in done.asm["ptx"]
+
+numbers = dict.fromkeys("phi V U W1 b1 W2 b2 W3 b3 Wh bh L c dphi sums losses".split(), "*fp32")
+shape = {"D": 32, "K": 16, "H": 32, "O": 10, "F": 10, "S": 32, "PK": 16, "PH": 32, "PO": 16, "PF": 16, "R": 16}
+for of_loss, kind in ((True, "*i64"), (False, "*fp32")):
+    more = {"dy": kind, "smoothing": "fp32"}
+    compiled(tail._backward, numbers | more, shape | {"LOSS": of_loss}, **tail.LAUNCH)
+kinds = dict.fromkeys("flat lift tail lost out losses".split(), "*fp32")
+kinds |= {"places": "*i64", "to": "*i32", "scale": "fp32"}
+compiled(gathered._gather, kinds, {"INPUTS": 1, "C": 10, "K": 8, "BLOCK": 128, "N": 64, "TILE": 32})
+kinds = dict.fromkeys("y order positions y_rows".split(), "*i64") | {"x": "*u8", "x_rows": "*u8"}
+compiled(batch._copy, kinds, {"BLOCK": 1024})
+"""
+
+
 @pytest.mark.parametrize("script", [CASES, SPOILT], ids=["gradients", "what is spoilt, and what is left alone"])
 def test_kernel_after_kernel_is_autograd(script, in_triton):
     in_triton(START + script)
@@ -120,3 +149,12 @@ def test_which_models_go_this_way():
     other.h = nn.Linear(6, 3)  # pyright: ignore[reportAttributeAccessIssue]
     lifted.mu = nn.Sequential(lifted.mu)
     assert not any(direct(model) for model in (frozen, other, lifted))
+
+
+def test_the_kernels_compile_for_hopper(tmp_path):
+    """The interpreter takes more than the compiler does."""
+    pytest.importorskip("triton")
+    own = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    own["TRITON_CACHE_DIR"] = str(tmp_path)
+    done = subprocess.run([sys.executable, "-c", HOPPER], env=own, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]

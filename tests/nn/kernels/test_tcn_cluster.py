@@ -39,16 +39,18 @@ extern "C" void weights(int bytes, const float* g, const float* h, const Input* 
         (1, 5, 1, 2, 4, 2, 8, {}),
         (2, 33, 2, 6, 4, 2, 2, {}),
         (2, 21, 2, 4, 4, 1, 4, {"BYTES": 1}),
+        (2, 21, 2, 4, 8, 2, 4, {"SPLIT": 2, "THREADS": 26}),
+        (1, 5, 2, 4, 4, 1, 4, {"SPLIT": 2, "THREADS": 8}),
     ],
-    ids=["three blocks", "one block, fewer steps than stretches", "two inputs", "symbols"],
+    ids=["three blocks", "few steps", "two inputs", "symbols", "taps shared", "taps shared, few steps"],
 )
 def test_all_layers_at_once_are_the_blocks(emulated, sequences, T, levels, C, K, inputs, cluster, more):
     torch.manual_seed(T)
     tcn, L = TCN(3, levels, C, K, inputs), 2 * levels
     sizes = {"C": C, "K": K, "L": L, "I": inputs, "OUTS": tcn_cluster.outs(C), "CLUSTER": cluster, "THREADS": 6}
-    library = emulated("tcn.cu", CALLS, **sizes, **more)
-    x = torch.randint(0, 10, (sequences, T, inputs)).float() if more else torch.randn(sequences, T, inputs)
-    given = x.byte() if more else x
+    library, symbols = emulated("tcn.cu", CALLS, **(sizes | more)), "BYTES" in more
+    x = torch.randint(0, 10, (sequences, T, inputs)).float() if symbols else torch.randn(sequences, T, inputs)
+    given = x.byte() if symbols else x
     convs = [conv for block in tcn.blocks for conv in (block.first, block.second)]  # pyright: ignore
     W, b = (t.detach().contiguous() for t in tcn.normed_weights(convs))  # pyright: ignore
     R, r = (t.detach() for t in residual_of(tcn.blocks[0].residual, x))  # pyright: ignore
@@ -102,5 +104,8 @@ def test_all_layers_at_once_are_the_blocks(emulated, sequences, T, levels, C, K,
 
 def test_a_few_time_steps_more_do_not_cost_a_round():
     W = torch.empty(1, 16, 10, 8, 10)  # two threads a time step
-    found = [tcn_cluster.threads(T, W, 4) for T in (4, 512, 516, 520, 640, 644, 2000)]
-    assert found == [256, 256, 288, 288, 320, 256, 256]
+    found = [tcn_cluster.threads(T, W, 4) for T in (4, 320, 324, 512, 516, 520, 640, 644, 2000)]
+    assert found == [256, 320, 256, 256, 288, 288, 320, 256, 256]
+    assert [tcn_cluster.split(T, W, 4) for T in (4, 320, 324)] == [2, 2, 1]
+    assert (tcn_cluster.split(520, W, 8), tcn_cluster.threads(520, W, 8)) == (2, 288)
+    assert [tcn_cluster.room(T, W, 8) for T in (8, 520, 2000)] == [3, 2, 1]

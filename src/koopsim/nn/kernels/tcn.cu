@@ -10,7 +10,8 @@
 // channel. Taps before the beginning are skipped. The gradients of all weights come from a third kernel, whose blocks
 // have a layer and some rows each. All arithmetic is float32.
 // Behind cluster.cu. C is even, K a multiple of 4, OUTS divides C. Given by the compiler's command line: C channels, K taps, L layers,
-// I inputs, OUTS, CLUSTER, THREADS, and BYTES where x is of bytes.
+// I inputs, OUTS, CLUSTER, THREADS, BYTES where x is of bytes, SPLIT 2 where two threads share the taps of an output,
+// BLOCKS that a multiprocessor has room for: the compiler would leave registers for more, and wait for every number.
 //
 // tests/nn/kernels/test_tcn_cluster.py runs this file on a CPU too, with threads for threads (EMULATED).
 
@@ -22,17 +23,24 @@ typedef float Input;
 #define BELOW(at) inputs[at]
 #endif
 
+#ifndef SPLIT
+#define SPLIT 1
+#endif
+#ifndef BLOCKS
+#define BLOCKS 1
+#endif
+#define TAPS (K / SPLIT)  // a thread's
 #define G (C / 2)
 #define GROUPS (C / OUTS)
 #define LAYER (C * K * C)
 #define ROWS 32  // of the weights' gradients, taken at a time
 #define HALF ((G + 3) / 4 * 4)  // the place for half of a row's channels there: whole vectors of four
 
-// y[o] = sum over taps k and channels of w[o][k] . from[t + (K-1-k) step]; what lies outside of 0..T-1 is zero.
+// y[o] = sum over TAPS taps k and channels of w[o][k] . from[t + (TAPS-1-k) step]; what lies outside of 0..T-1 is zero.
 __device__ __forceinline__ void convolved(float* y, const float* from, const float* w, int t, int T, int step) {
     UNROLL for (int o = 0; o < OUTS; o++) y[o] = 0.0f;
-    UNROLL for (int k = 0; k < K; k += 2) {
-        int t0 = t + (K - 1 - k) * step, t1 = t + (K - 2 - k) * step;
+    UNROLL for (int k = 0; k < TAPS; k += 2) {
+        int t0 = t + (TAPS - 1 - k) * step, t1 = t + (TAPS - 2 - k) * step;
         bool in0 = t0 >= 0 && t0 < T, in1 = t1 >= 0 && t1 < T;
         if (in0 || in1) {
             float x[2 * C];
@@ -79,18 +87,49 @@ __device__ __forceinline__ Place placed(int T, int each) {
     return p;
 }
 
+// All that this block's threads have of a layer: of each time step t and channels o0, o0 + 1, ... `early` (t, o0) and, with
+// what `convolved` finds, `late` (t, o0, y). With SPLIT 2 there are threads enough for twice as many: the second half of
+// them has the later taps and hands its sums over in `shared`, a stretch.
+template <class Early, class Late>
+__device__ __forceinline__ void each_item(
+    const Place& p, const float* from, const float* w, float* shared, int T, int step, Early early, Late late) {
+    const int count = p.rows * GROUPS;
+    float y[OUTS];
+#if SPLIT == 1
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        const int t = p.first + i % p.rows, o0 = i / p.rows * OUTS;
+        early(t, o0);
+        convolved(y, from, w + o0 * (K * C), t, T, step);
+        late(t, o0, y);
+    }
+#else
+    const int thread = threadIdx.x, half = thread >= count, i = half ? thread - count : thread;
+    const bool here = i < count;  // of a block without a time step nobody is
+    const int t = here ? p.first + i % p.rows : 0, o0 = here ? i / p.rows * OUTS : 0;
+    if (here) {
+        if (!half) early(t, o0);
+        convolved(y, from, w + o0 * (K * C) + half * TAPS * C, half ? t : t + (K - TAPS) * step, T, step);
+        if (half) UNROLL for (int o = 0; o < OUTS; o++) shared[o * count + i] = y[o];
+    }
+    block_sync();
+    if (here && !half) {
+        UNROLL for (int o = 0; o < OUTS; o++) y[o] += shared[o * count + i];
+        late(t, o0, y);
+    }
+#endif
+}
+
 // The state of layer l, this block's stretch of it, from `whole` and `middle` into one of them: after the layer's ReLU,
 // and after the block's where the layer is the second of one. a: where this stretch of what is before the latter goes.
 __device__ __forceinline__ void layer_forward(
     int l, const Place& p, float* whole, float* middle, const float* w, const float* bias, const Input* x,
-    const float* R, const float* r, float* a, int T, int projected) {
+    const float* R, const float* r, float* a, float* shared, int T, int projected) {
     const bool second = l % 2 == 1;
     const float* from = second ? middle : whole;
     float* to = second ? whole : middle;
-    for (int i = threadIdx.x; i < p.rows * GROUPS; i += THREADS) {
-        const int t = p.first + i % p.rows, o0 = i / p.rows * OUTS, at = t * C + o0;
-        float y[OUTS];
-        convolved(y, from, w + l * LAYER + o0 * (K * C), t, T, -(1 << (l / 2)));
+    const auto nothing = [](int, int) {};
+    each_item(p, from, w + l * LAYER, shared, T, -(1 << (l / 2)), nothing, [&](int t, int o0, float* y) {
+        const int at = t * C + o0;
         UNROLL for (int o = 0; o < OUTS; o++) y[o] = rectified(y[o] + bias[l * C + o0 + o]);
         if (second) {
             if (a) UNROLL for (int o = 0; o < OUTS; o++) a[at - p.first * C + o] = y[o];
@@ -105,7 +144,7 @@ __device__ __forceinline__ void layer_forward(
             }
         }
         UNROLL for (int o = 0; o < OUTS; o++) to[at + o] = y[o];
-    }
+    });
 }
 
 // This block's stretch of a state to the blocks from `begin` to `end`.
@@ -147,11 +186,12 @@ __device__ __forceinline__ void begin_forward(
 }
 
 // grid: CLUSTER blocks for each sequence; `each`: sequences of a model. projected: the first block's residual is R x + r.
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_forward(
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, BLOCKS) temporal_forward(
     const Input* x, const float* R, const float* r, const float* W, const float* b, float* last, float* h, float* a,
     int T, int sequences, int each, int projected) {
     float *w = SHARED, *whole = w + L * LAYER, *middle = whole + T * C, *bias = middle + T * C, *inner = bias + L * C;
     const Place p = placed(T, each);
+    float* shared = inner + p.stretch * C;
     const long long plane = (long long)sequences * T * C, begin = p.sequence * T * C;
     x += p.sequence * T * I, R += p.model * (C * I), r += p.model * C;
     cluster_arrive();  // this block is there and may be written to; nobody does before the first layer's end
@@ -159,7 +199,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     block_sync();
     for (int l = 0; l < L; l++) {
         float* state = l % 2 ? whole : middle;
-        layer_forward(l, p, whole, middle, w, bias, x, R, r, inner, T, projected);
+        layer_forward(l, p, whole, middle, w, bias, x, R, r, inner, shared, T, projected);
         if (l == 0) wait_for_groups<0>();  // the weights of the other layers
         block_sync();
         if (l == 0) cluster_wait();  // all blocks are there
@@ -208,7 +248,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     for (int i = threadIdx.x; i < (FIRST + SECOND + THIRD) / 4; i += THREADS) ((float4*)top)[i] = ((const float4*)head)[i];
     cluster_sync();
     for (int l = 0; l < L; l++) {
-        layer_forward(l, p, whole, middle, w, bias, x, R, r, nullptr, T, projected);
+        layer_forward(l, p, whole, middle, w, bias, x, R, r, nullptr, nullptr, T, projected);
         if (l == 0) wait_for_groups<0>();
         block_sync();
         if (l < L - 1) tell(p, l % 2 ? whole : middle, p.rank + 1, last_reader(p, l + 1)), cluster_sync();
@@ -222,11 +262,12 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
 #endif
 
 // g (L + 1 or more, sequences, T, C): gradients before the ReLU of each layer, and behind them before the first block's.
-extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS) temporal_backward(
+extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, BLOCKS) temporal_backward(
     const float* W, const float* last, const float* h, const float* a, const float* dy, float* g_out, int T,
     int sequences, int each) {
     float *w = SHARED, *from = w + L * LAYER, *to = from + T * C, *skip = to + T * C;
     const Place p = placed(T, each);
+    float *shared = skip + p.stretch * C, below[OUTS], inner[OUTS];
     const long long plane = (long long)sequences * T * C, begin = p.sequence * T * C;
     cluster_arrive();  // this block is there
     load_turned(w, W + p.model * (L * LAYER));
@@ -248,21 +289,21 @@ extern "C" __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THR
     cluster_wait();
     for (int l = L - 1; l > 0; l--) {
         const bool opens = l % 2 == 0;  // the first layer of its block: the residual's gradient joins in
-        for (int i = threadIdx.x; i < p.rows * GROUPS; i += THREADS) {
-            const int t = p.first + i % p.rows, o0 = i / p.rows * OUTS, at = t * C + o0, own = at - p.first * C;
-            float below[OUTS], inner[OUTS], y[OUTS];
-            UNROLL for (int o = 0; o < OUTS; o++) {  // early: they take their time
-                below[o] = h[(l - 1) * plane + begin + at + o];
-                inner[o] = opens ? a[(l / 2 - 1) * plane + begin + at + o] : 1.0f;
+        const auto early = [&](int t, int o0) {  // they take their time
+            UNROLL for (int o = 0; o < OUTS; o++) {
+                below[o] = h[(l - 1) * plane + begin + t * C + o0 + o];
+                inner[o] = opens ? a[(l / 2 - 1) * plane + begin + t * C + o0 + o] : 1.0f;
             }
-            convolved(y, from, w + l * LAYER + o0 * (K * C), t, T, 1 << (l / 2));
+        };
+        each_item(p, from, w + l * LAYER, shared, T, 1 << (l / 2), early, [&](int t, int o0, float* y) {
+            const int at = t * C + o0, own = at - p.first * C;
             UNROLL for (int o = 0; o < OUTS; o++) {
                 y[o] = passed(opens ? y[o] + skip[own + o] : y[o], below[o]);
                 if (opens) skip[own + o] = y[o];
                 if (l == 2) g_out[L * plane + begin + at + o] = y[o];
                 to[at + o] = passed(y[o], inner[o]);
             }
-        }
+        });
         block_sync();
         if (l > 1) tell(p, to, first_reader(p, l - 1), p.rank), cluster_arrive();
         keep(p, to + p.first * C, g_out + (l - 1) * plane + begin);

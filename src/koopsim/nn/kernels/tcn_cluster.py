@@ -19,6 +19,7 @@ MANY = 64  # sequences: they fill the chip by themselves, and half as many block
 SHARED = 227 * 1024  # bytes a block can have, on Hopper
 THREADS = 256  # of a block, or as many more as spare it a second round for a few
 MOST = 320
+SPLITS = 2  # threads that share an output's taps, at most: where a block has threads to spare
 OUTS = 8  # channels a thread has, at most
 
 
@@ -44,9 +45,12 @@ def has_clusters(device: torch.device) -> bool:
 
 
 def shared_bytes(T: int, W: Tensor, cluster: int) -> int:
-    """Weights, two copies of the state, biases, and a stretch of the residual's gradient or of the second layers'."""
+    """Weights, two copies of the state, biases, and a stretch of the residual's gradient or of the second layers'.
+
+    Another stretch where two threads share an output.
+    """
     _, L, C, K, _ = W.shape
-    return 4 * (L * C * K * C + 2 * T * C + L * C + -(-T // cluster) * C)
+    return 4 * (L * C * K * C + 2 * T * C + L * C + split(T, W, cluster) * -(-T // cluster) * C)
 
 
 def outs(C: int) -> int:
@@ -54,11 +58,26 @@ def outs(C: int) -> int:
     return max(n for n in range(1, min(OUTS, C // 2) + 1) if C % n == 0)
 
 
-def threads(T: int, W: Tensor, cluster: int) -> int:
-    """Of a block: each has a time step and some channels, and a few that are left over would cost a whole round."""
+def items(T: int, W: Tensor, cluster: int) -> int:
+    """Of a block and a layer: time steps, and some channels of each."""
     C = W.shape[2]
-    items = -(-T // cluster) * (C // outs(C))
-    return min(-(-items // 32) * 32, MOST) if THREADS < items <= MOST else THREADS
+    return -(-T // cluster) * (C // outs(C))
+
+
+def split(T: int, W: Tensor, cluster: int) -> int:
+    """How many threads share an item: two where none of them then has another."""
+    return 2 if SPLITS > 1 and 2 * items(T, W, cluster) <= MOST else 1
+
+
+def threads(T: int, W: Tensor, cluster: int) -> int:
+    """Of a block. A few items that are left over would cost a whole round."""
+    count = split(T, W, cluster) * items(T, W, cluster)
+    return -(-count // 32) * 32 if THREADS < count <= MOST else THREADS
+
+
+def room(T: int, W: Tensor, cluster: int) -> int:
+    """Blocks that fit on a multiprocessor, three at the most, by their shared memory: each has 1 KiB besides."""
+    return max(1, min(3, (SHARED + 1024) // (shared_bytes(T, W, cluster) + 1024)))
 
 
 def forward(inputs: tuple[Tensor, ...], states: tuple[Tensor, ...]) -> None:
@@ -99,7 +118,8 @@ def _threads(x: Tensor, W: Tensor) -> int:
 def _kernel(name: str, x: Tensor, W: Tensor, shared: int | None = None) -> Kernel:
     cluster = blocks(x)
     wanted, given = shared or shared_bytes(x.shape[2], W, cluster), sizes(W, x.shape[3], cluster)
-    given["THREADS"] = _threads(x, W)
+    given |= {"THREADS": _threads(x, W), "SPLIT": split(x.shape[2], W, cluster)}
+    given["BLOCKS"] = room(x.shape[2], W, cluster)
     if x.dtype == torch.uint8:
         given["BYTES"] = 1
     return kernel(SOURCE, name, tuple(given.items()), wanted, x.get_device(), large=cluster > 8)
