@@ -114,7 +114,7 @@ def test_the_loss_is_scaled_and_weighted(tags):
 
 def small_run(batch, **recipe):
     run = run_of("copy/sim-single")
-    task = CopyMemoryConfig(horizon=60, train=5 * batch - 1, valid=2, test=3)
+    task = CopyMemoryConfig(horizon=60, train=5 * batch - batch // 2, valid=2, test=3)
     return replace(run, task=task, recipe=replace(run.recipe, batch_size=batch, epochs=2, **recipe))
 
 

@@ -111,9 +111,9 @@ class Resident(Feed):
         """Whether one kernel brings the batch: five launches of tensor operations count where a step has twenty."""
         if self.draws is not None or not (TRITON and self.order.is_cuda):
             return False
-        from koopsim.nn.kernels.batch import fits
+        from koopsim.nn.kernels.batch import copyable
 
-        return fits(self.samples.x, self.samples.y)
+        return copyable(self.samples.x, self.samples.y)
 
     def _copied(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
         """The batch by `nn.kernels.batch`."""

@@ -21,7 +21,7 @@ for members, n, size, x_shape, x_kind, y_shape, y_kind in cases:
     feed = Resident(Samples(x, y, lambda x, recipe, draws: x.clone()), Recipe(batch_size=size), members)
     feed.begin_epoch(range(members), [0] * members)
     feed.laid = None
-    assert kernels.fits(x, y)
+    assert kernels.copyable(x, y)
     for step in range(feed.epoch_steps):
         count = feed.size_at(step)
         positions = torch.full((members,), step, device=device)
@@ -35,7 +35,7 @@ for members, n, size, x_shape, x_kind, y_shape, y_kind in cases:
         assert slow[0].shape == (members, count, *x_shape)
 
 gaps = torch.zeros(6, 8, device=device)[:, ::2]
-assert not kernels.fits(gaps, y) and not kernels.fits(x, gaps) and not kernels.fits(gaps.bool().contiguous(), y)
+assert not kernels.copyable(gaps, y) and not kernels.copyable(x, gaps) and not kernels.copyable(gaps.bool().contiguous(), y)
 
 class Second:  # of two processes
     alone, rank, size = False, 1, 2

@@ -34,7 +34,7 @@ def _copy(x, y, order, positions, x_rows, y_rows, n, size, first, count, x_wide,
     tl.store(y_rows + row * y_wide + e, tl.load(y + sample * y_wide + e, mask=e < y_wide), mask=e < y_wide)
 
 
-def fits(x: Tensor, y: Tensor) -> bool:
+def copyable(x: Tensor, y: Tensor) -> bool:
     """Whether the kernel can copy these samples: without gaps, and of kinds that it knows."""
     return x.dtype in KINDS and y.dtype in KINDS and x.is_contiguous() and y.is_contiguous()
 
