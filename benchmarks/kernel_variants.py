@@ -1,6 +1,6 @@
 """Microseconds of the TCN's kernels and of copy memory's whole step, variant by variant, in captured graphs on CUDA.
 
-    python benchmarks/kernel_variants.py [--kinds cluster] [--steps] [--profiles] [--out FILE]
+    python benchmarks/kernel_variants.py [--kinds cluster] [--steps] [--turns] [--profiles] [--out FILE]
 """
 
 import argparse
@@ -91,6 +91,21 @@ def step(name: str, batch: int, precision: str = "float32") -> float:
     return timed(work, 5, rounds=7) / steps
 
 
+def turns(batch: int, rounds: int = 7) -> dict:
+    """Milliseconds of copy memory's step through autograd and kernel after kernel (nn/direct.py), measured in turns."""
+    works = {}
+    for name, value in (("autograd", "0"), ("direct", "1")):
+        os.environ["KOOPSIM_DIRECT"] = value  # read while the step is captured
+        works[name] = stepping("copy/sim-single", batch)
+    times = {name: [] for name in works}
+    for _ in range(rounds):
+        for name, (work, steps) in works.items():
+            times[name].append(timed(work, 5, rounds=1) / steps)
+    found = {name: sorted(own)[rounds // 2] for name, own in times.items()}
+    print(f"batch {batch}: " + ", ".join(f"{name} {ms:.4f} ms" for name, ms in found.items()), flush=True)
+    return {"batch": batch, "ms": found, "all": times}
+
+
 def profile(name: str, batch: int, precision: str) -> dict:
     """The kernels of a captured step, the longest first."""
     work, steps = stepping(name, batch, precision)
@@ -112,16 +127,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--steps", action="store_true", help="whole training steps too")
+    parser.add_argument("--turns", action="store_true", help="copy memory's step through autograd and without it")
     parser.add_argument("--profiles", action="store_true", help="and the kernels of each")
     parser.add_argument("--kinds", nargs="+", default=["layers", "cluster"])
     arguments = parser.parse_args()
     variants = [("layers", {"PRECISION": p, "ROWS": r}, {}) for p in ("ieee", "tf32x3") for r in (16, 32)]
-    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": c}) for c in (8,)]
-    rows, profiles = [], []
+    variants += [("cluster", {"PRECISION": "ieee"}, {"CLUSTER": 8, "SPLITS": s}) for s in (1, 2)]
+    rows, profiles, in_turns = [], [], []
 
     def save() -> None:
         if arguments.out:
-            write_json(arguments.out, {"rows": rows, "profiles": profiles, "environment": environment()})
+            found = {"rows": rows, "turns": in_turns, "profiles": profiles}
+            write_json(arguments.out, found | {"environment": environment()})
 
     for kind, own, cluster in (v for v in variants if v[0] in arguments.kinds):
         os.environ["KOOPSIM_CLUSTERS"] = str(int(kind == "cluster"))
@@ -139,7 +156,10 @@ def main() -> None:
             rows.append(row)
             save()
             print({k: round(v, 7) if isinstance(v, float) else v for k, v in row.items()}, flush=True)
-    os.environ["KOOPSIM_CLUSTERS"], tcn_cluster.CLUSTER, tcn.ROWS = "1", 8, 16
+    os.environ["KOOPSIM_CLUSTERS"], tcn_cluster.CLUSTER, tcn_cluster.SPLITS, tcn.ROWS = "1", 8, 2, 16
+    for batch in (1, 20) if arguments.turns else ():
+        in_turns.append(turns(batch))
+        save()
     works = [("copy/sim-single", 1, "float32"), ("copy/sim-single", 20, "float32")]
     works += [("cifar10/sim-single", 512, "bf16"), ("cifar10/sim-single", 128, "bf16")]
     for work in works if arguments.profiles else []:

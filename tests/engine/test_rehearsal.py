@@ -105,8 +105,19 @@ inner = []
 assert rehearsal.build_kernels(lambda: inner.append(rehearsal.build_kernels(step))) == 0 == inner[0]
 """
 
+A_BATCH = """
+from koopsim.nn.kernels.batch import batch_rows
+rows, order, positions = torch.zeros(4, 2), torch.arange(4).view(1, 4), torch.zeros(1, dtype=torch.int64)
+def whole():
+    batch_rows(rows, rows, order, positions, 2, 0, 2)
+    step()
+assert rehearsal.build_kernels(whole) == 2  # without a batch numbers out of nowhere would be taken for places
+assert gpu.launched == ["_copy"]
+"""
+
 
 SCENES = {"built": BUILT, "failed": FAILED, "no caller": NO_CALLER, "ended early": ENDED_EARLY, "beside": BESIDE}
+SCENES |= {"a batch": A_BATCH}
 
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES)

@@ -21,6 +21,7 @@ from koopsim.engine.part import Way, part_of_one
 from koopsim.presets import PRESETS
 from koopsim.tasks import CopyMemory
 from koopsim.tasks.base import Samples
+from koopsim.tasks.tagging import OfTags
 
 CUDA_STEPS = 16  # in a turn, so that the host is not measured
 SOLVER_STEPS = 4  # of a model with a solver: each takes as long as many of another's
@@ -35,6 +36,7 @@ class Stepping:
     x: Tensor
     y: Tensor
     batch: int
+    whole: Callable[..., Tensor] | None = None  # (model, x, y) -> loss, as the task's trainer is given it
 
     def maker(self, setting: Setting, capture: bool) -> Maker:
         """Builds a work of as many steps as there are batches."""
@@ -46,7 +48,7 @@ class Stepping:
                 return self.loss(model(x), y)
 
             way = Way(setting.autocast, capture)
-            part = part_of_one(self.model.train(), loss, Samples(self.x, self.y), recipe, way=way)
+            part = part_of_one(self.model.train(), self.whole or loss, Samples(self.x, self.y), recipe, way=way)
             part.begin_epoch()
 
             def work() -> None:
@@ -77,7 +79,7 @@ def copy_stepping(model: nn.Module, setting: Setting, batch: int, horizon: int) 
     """Steps on copy memory."""
     config = CopyMemoryConfig(horizon=horizon, train=batch * steps_of(setting, model), valid=1, test=1)
     task = CopyMemory(config, setting.device)
-    return Stepping(model, task.loss, *task.split("train"), batch)
+    return Stepping(model, task.loss, *task.split("train"), batch, OfTags(task.loss))
 
 
 def image_stepping(model: nn.Module, setting: Setting, batch: int, image: tuple[int, int, int]) -> Stepping:

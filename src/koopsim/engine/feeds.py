@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from koopsim.config import Recipe
 from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError
+from koopsim.nn.transforms import TRITON
 from koopsim.tasks.augment import draws_needed
 from koopsim.tasks.base import Samples, Whole
 from koopsim.tasks.rows import Rows, Stream
@@ -96,6 +97,8 @@ class Resident(Feed):
             own, first = self.world.rows(size), int(positions) * self.size
             x, y = (t[first + own.start : first + own.stop] for t in self.laid)
             return self.samples.inputs(x, self.recipe, None).unsqueeze(0), y.unsqueeze(0)
+        if self._kernel_fits():
+            return self._copied(positions, size)
         rows = self.places(positions, size)
         flat, draws = rows.flatten(), None
         if self.draws is not None:
@@ -103,6 +106,24 @@ class Resident(Feed):
             draws = self.draws.gather(1, places).flatten(0, 1)
         x = self.samples.inputs(self.samples.x.index_select(0, flat), self.recipe, draws)
         return x.unflatten(0, rows.shape), self.samples.y.index_select(0, flat).unflatten(0, rows.shape)
+
+    def _kernel_fits(self) -> bool:
+        """Whether one kernel brings the batch: five launches of tensor operations count where a step has twenty."""
+        if self.draws is not None or not (TRITON and self.order.is_cuda):
+            return False
+        from koopsim.nn.kernels.batch import copyable
+
+        return copyable(self.samples.x, self.samples.y)
+
+    def _copied(self, positions: Tensor, size: int) -> tuple[Tensor, ...]:
+        """The batch by `nn.kernels.batch`."""
+        from koopsim.nn.kernels.batch import batch_rows
+
+        own, members = self.world.rows(size), len(self.order)
+        count = own.stop - own.start
+        x, y = batch_rows(self.samples.x, self.samples.y, self.order, positions, self.size, own.start, count)
+        x = self.samples.inputs(x, self.recipe, None)
+        return x.unflatten(0, (members, count)), y.unflatten(0, (members, count))
 
     def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
         for row, (seed, epoch) in enumerate(zip(seeds, epochs, strict=True)):

@@ -4,10 +4,12 @@
     vmapped   d/dtheta sum_p loss_p(theta_p) = ( d loss_p / d theta_p )_p  under torch.vmap: P models as one
     batched   the same for SIMs with a TCN on a CPU, written out as batched products (batched.py)
     written   a SIM of rows on a CPU, P = 1, its gradient written out (nn/written.py)
+    direct    a SIM with a TCN and the cross-entropy of its answers on CUDA, P = 1: kernel after kernel (nn/direct.py)
 
 Each is a call  batch -> losses (P,), g (P, n);  the readable twin of all is a model alone.
 """
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import cast
@@ -20,17 +22,19 @@ from koopsim.engine.batched import batchable, outputs
 from koopsim.engine.members import Members
 from koopsim.engine.world import ALONE, World
 from koopsim.implicit.base import SolverModel
+from koopsim.nn.direct import DirectSIM, direct
 from koopsim.nn.flat import joined
 from koopsim.nn.sim import SIM
 from koopsim.nn.written import WrittenSIM, writable
 from koopsim.tasks.row_losses import OfAnswers
+from koopsim.tasks.tagging import OfTags
 
 Loss = Callable[..., Tensor]  # (model, *batch of one member) -> scalar, written for one model alone
 Batch = tuple[Tensor, ...]
 
 
 class Gradients:
-    """The base of the three. `shared`: of each tensor of a batch, whether all members see the same one."""
+    """The base of them. `shared`: of each tensor of a batch, whether all members see the same one."""
 
     def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None = None):
         self.members, self.loss, self.shared, self.autocast = members, loss, shared, autocast
@@ -197,6 +201,26 @@ class Written(Gradients):
         return self.counted(loss.reshape(1)), self.gradient
 
 
+class Direct(Alone):
+    """P = 1, a SIM with a TCN on CUDA that learns tags: no tape, but for a batch that the kernels do not take."""
+
+    def __init__(self, members: Members, loss: OfTags, shared: tuple[bool, ...]):
+        super().__init__(members, loss, shared, None, False)
+        self.smoothing = loss.smoothing
+        sizes = [shape.numel() for shape in members.shapes.values()]
+        begins = itertools.accumulate(sizes, initial=0)
+        self.direct = DirectSIM(cast(SIM, self.model), members.flat, dict(zip(members.shapes, begins, strict=False)))
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        x, y = self._own(batch)
+        if not self.direct.takes(x, y):
+            return super().__call__(batch)
+        scale = self.scale
+        known = not isinstance(scale, Tensor)
+        losses, g = self.direct(x, y, self.smoothing, float(scale) if known else 1.0)
+        return self.counted(losses), g if known else g.mul_(scale)
+
+
 def choose(
     members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None, compile: bool, alone: bool
 ) -> Gradients:
@@ -205,6 +229,8 @@ def choose(
         plain = autocast is None and not compile and not any(shared)
         if plain and isinstance(loss, OfAnswers) and writable(members.template):
             return Written(members, loss, shared)
+        if plain and isinstance(loss, OfTags) and direct(members.template):
+            return Direct(members, loss, shared)
         return Alone(members, loss, shared, autocast, compile)
     plain = autocast is None and not compile and not any(shared) and members.rule.scale == 1
     if plain and batchable(members.template, members.device):

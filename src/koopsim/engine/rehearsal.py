@@ -26,6 +26,7 @@ from koopsim.tasks.base import Task
 
 WANTED = os.environ.get("KOOPSIM_REHEARSE") != "0"
 OURS = ("koopsim.", "torch.")
+NEEDED = ("koopsim.nn.kernels.batch",)  # what it brings others take for places in memory: it must be there
 Wanted = dict[tuple[Any, str], str]  # (kernel, Triton's key for it) -> what it is built for
 
 log = logging.getLogger(__name__)
@@ -68,7 +69,8 @@ def held_back(wanted: Wanted) -> Iterator[None]:
     here, before = _stream(), knobs.runtime.jit_cache_hook
 
     def note(*, fn: Any, compile: Any, **more: Any) -> bool:
-        held = fn.module.startswith(OURS[0]) and _stream() == here  # others' threads launch as ever
+        ours = fn.module.startswith(OURS[0]) and fn.module not in NEEDED
+        held = ours and _stream() == here  # others' threads launch as ever
         if held:
             wanted[fn.jit_function, compile["key"]] = compile["specialization_data"]
         return held

@@ -21,6 +21,7 @@ EMULATOR = """
 #define SHARED own_memory
 #include <barrier>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 struct float2 { float x, y; };
@@ -33,6 +34,9 @@ static std::vector<std::vector<float>> memories;
 static std::unique_ptr<std::barrier<>> everybody;
 static std::vector<std::unique_ptr<std::barrier<>>> of_blocks;
 static unsigned cluster_rank() { return block; }
+static thread_local std::optional<std::barrier<>::arrival_token> arrived;
+static void cluster_arrive() { arrived.emplace(everybody->arrive()); }
+static void cluster_wait() { everybody->wait(std::move(*arrived)), arrived.reset(); }
 static void cluster_sync() { everybody->arrive_and_wait(); }
 static void block_sync() { of_blocks[block]->arrive_and_wait(); }
 static void last_block_sync() { block_sync(); }

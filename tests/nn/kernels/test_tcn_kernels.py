@@ -1,5 +1,6 @@
 """The Triton kernels against the readable blocks, on a CPU through Triton's interpreter, on CUDA as they run."""
 
+import pytest
 import torch
 
 from koopsim.nn import TCN
@@ -42,3 +43,13 @@ def test_kernels_agree_with_the_readable_blocks(in_triton):
 
 def test_the_kernels_stay_out_of_the_way_on_a_cpu():
     assert not TCN(4).fused(torch.zeros(1, 8, 1))
+
+
+@pytest.mark.parametrize("models", [1, 3, 256])
+@pytest.mark.parametrize("rows", [1, 32, 33, 520, 10400])
+def test_parts_of_the_gradient_are_whole_tiles(models, rows):
+    kernels = pytest.importorskip("koopsim.nn.kernels.tcn", exc_type=ImportError)
+    chunk, parts = kernels._chunk(models, rows, True)
+    assert chunk % kernels.TILE == 0
+    assert chunk * (parts - 1) < rows <= chunk * parts
+    assert parts <= max(2, 1.5 * (16 if rows < 8192 else 64) / models)

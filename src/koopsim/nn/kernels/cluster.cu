@@ -13,9 +13,10 @@ __device__ __forceinline__ unsigned cluster_rank() {
     return rank;
 }
 
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-}
+// Two halves of a barrier: what is written between them need not be there for the others, and does not keep them waiting.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+__device__ __forceinline__ void cluster_sync() { cluster_arrive(), cluster_wait(); }
 
 __device__ __forceinline__ void block_sync() { __syncthreads(); }
 __device__ __forceinline__ void last_block_sync() { __syncthreads(); }  // where the other blocks have gone

@@ -24,6 +24,21 @@ PARTS = 128  # programs of a model, at most; each leaves its part of the sum, so
 
 
 @triton.jit
+def of_rows(x, y, c, smoothing, scale, C: tl.constexpr):
+    """(loss, dx) of rows x (R, P), their classes y (R,) and the columns c (P,), of which C are real; scale is dx's."""
+    real = (c < C)[None, :]
+    v = tl.where(real, x, -float("inf"))
+    v = v - tl.max(v, 1)[:, None]
+    e = tl.exp(v)
+    s = tl.sum(e, 1)
+    q = tl.where(c[None, :] == y.to(tl.int32)[:, None], 1.0 - smoothing, 0.0) + smoothing / C
+    q = tl.where(real, q, 0.0)
+    loss = tl.log(s) - tl.sum(tl.where(q > 0, q * v, 0.0), 1)  # a logit of -inf costs nothing where q is 0
+    loss = tl.where((y >= 0) & (y < C), loss, float("nan"))  # a class that does not exist must not go unseen
+    return loss, e * (scale / s)[:, None] - q * scale
+
+
+@triton.jit
 def _losses(
     x, classes, losses, dx, rows, chunk, smoothing, scale, C: tl.constexpr, P: tl.constexpr, R: tl.constexpr
 ):  # fmt: skip
@@ -31,23 +46,15 @@ def _losses(
     part, m, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     x, dx, classes = x + m * rows * C, dx + m * rows * C, classes + m * rows
     c = tl.arange(0, P)
-    real = (c < C)[None, :]
     total = tl.zeros((R,), tl.float32)
     for start in range(0, chunk, R):
         r = part * chunk + start + tl.arange(0, R)
         here = r[:, None] * C + c[None, :]
-        inside = (r < rows)[:, None] & real
+        inside = (r < rows)[:, None] & (c < C)[None, :]
         y = tl.load(classes + r, mask=r < rows, other=0)
-        v = tl.where(real, tl.load(x + here, mask=inside, other=0.0), -float("inf"))
-        v = v - tl.max(v, 1)[:, None]
-        e = tl.exp(v)
-        s = tl.sum(e, 1)
-        q = tl.where(c[None, :] == y.to(tl.int32)[:, None], 1.0 - smoothing, 0.0) + smoothing / C
-        q = tl.where(real, q, 0.0)
-        loss = tl.log(s) - tl.sum(tl.where(q > 0, q * v, 0.0), 1)  # a logit of -inf costs nothing where q is 0
-        loss = tl.where((y >= 0) & (y < C), loss, float("nan"))  # a class that does not exist must not go unseen
+        loss, slope = of_rows(tl.load(x + here, mask=inside, other=0.0), y, c, smoothing, scale, C)
         total += tl.where(r < rows, loss, 0.0)
-        tl.store(dx + here, e * (scale / s)[:, None] - q * scale, mask=inside)
+        tl.store(dx + here, slope, mask=inside)
     tl.store(losses + part * models + m, tl.sum(total, 0) * scale)
 
 

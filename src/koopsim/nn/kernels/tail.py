@@ -5,8 +5,10 @@
 At thirty features each of these products, its gradients and the sums of its bias is a launch of its own that fills
 no chip: some sixty of them a step. Here a program has a block of rows and walks through all the maps. Backward, it
 walks forward again (cheaper than reading back what was kept), then back, and leaves its part of every weight's
-gradient in a row of its own: one sum over the rows is all of them, in a fixed order of addition. The readable twin is
-`sim.SIM.forward`; tests/nn/kernels/test_tail_kernels.py holds them together, on a CPU through Triton's interpreter.
+gradient in a row of its own: one sum over the rows is all of them, in a fixed order of addition. Where only the
+cross-entropy of y is wanted, the way back finds it and its gradient by itself, and there is no way forward
+(`tail_loss`; nn/direct.py). The readable twin is `sim.SIM.forward`; tests/nn/kernels/test_tail_kernels.py holds them
+together, on a CPU through Triton's interpreter.
 
 Shapes: phi (M, rows, D), V (M, K, D), U (M, D, K), W1 (M, H, D), W2 and W3 (M, H, H), Wh (M, O, H), biases (M, .).
 M is for many models side by side, as in `tcn`. P_ is a size padded to a power of two; D is walked through in
@@ -24,6 +26,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from koopsim.nn.kernels.cross_entropy import of_rows
 from koopsim.nn.kernels.operators import fronts, operator
 
 ROWS = 16  # a program takes together: few, so that all of the chip has some
@@ -127,15 +130,19 @@ def _forward(
 
 @triton.jit
 def _backward(
-    phi, V, U, W1, b1, W2, b2, W3, b3, Wh, bh, L, c, dy, dphi, sums, rows, chunk,
+    phi, V, U, W1, b1, W2, b2, W3, b3, Wh, bh, L, c, dy, dphi, sums, losses, rows, chunk, smoothing,
     sV, sU, sW1, sb1, sW2, sb2, sW3, sb3, sWh, sbh, sL, sc,
-    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, O: tl.constexpr, F: tl.constexpr,
+    D: tl.constexpr, K: tl.constexpr, H: tl.constexpr, O: tl.constexpr, F: tl.constexpr, LOSS: tl.constexpr,
     S: tl.constexpr, PK: tl.constexpr, PH: tl.constexpr, PO: tl.constexpr, PF: tl.constexpr, R: tl.constexpr,
 ):  # fmt: skip
-    """dphi of a chunk of rows of one model, and the chunk's part of all weight gradients: sums (parts, M, total)."""
+    """dphi of a chunk of rows of one model, and the chunk's part of all weight gradients: sums (parts, M, total).
+
+    LOSS: instead of dy the classes (M, rows) are given; dy is the gradient of their mean cross-entropy, whose parts
+    go to losses (parts, M).
+    """
     part, m, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     wide: tl.constexpr = F if F else D
-    phi, dphi, dy = phi + m * rows * wide, dphi + m * rows * wide, dy + m * rows * O
+    phi, dphi, dy = phi + m * rows * wide, dphi + m * rows * wide, dy + m * rows * (1 if LOSS else O)
     L, c = L + m * sL, c + m * sc
     V, U, W1, b1, W2 = V + m * sV, U + m * sU, W1 + m * sW1, b1 + m * sb1, W2 + m * sW2
     b2, W3, b3, Wh = b2 + m * sb2, W3 + m * sW3, b3 + m * sb3, Wh + m * sWh
@@ -153,12 +160,21 @@ def _backward(
     dL = dbh + O
     dc = dL + D * F
     k, h, o = tl.arange(0, PK), tl.arange(0, PH), tl.arange(0, PO)
+    lost = tl.zeros((R,), tl.float32)
     for start in range(0, chunk, R):
         r = part * chunk + start + tl.arange(0, R)
         again = start > 0
-        g = _tile(dy, r, o, rows, O)  # zero in rows beyond the last, and so is all that comes of it
         wh = _tile(Wh, o, h, O, H)
+        if LOSS:
+            y = tl.load(dy + r, mask=r < rows, other=0)
+        else:
+            g = _tile(dy, r, o, rows, O)  # zero in rows beyond the last, and so is all that comes of it
         t, a1, a2, z = _walk(phi, V, U, W1, b1, W2, b2, W3, b3, L, c, r, rows, D, K, H, F, S, PK, PH, PF, R)
+        if LOSS:
+            out = _dot(z, tl.trans(wh)) + _bias(bh + m * sbh, o, O)
+            loss, g = of_rows(out, y, o, smoothing, 1.0 / rows, O)
+            lost += tl.where(r < rows, loss, 0.0)
+            g = tl.where((r < rows)[:, None], g, 0.0)
         _add(dWh, o, h, O, H, _dot(tl.trans(g), z), again)
         _add_bias(dbh, o, O, g, again)
         g = _dot(g, wh)  # dz
@@ -195,6 +211,8 @@ def _backward(
         if F:
             to = dphi + r[:, None] * F + f[None, :]
             tl.store(to, da.to(dphi.dtype.element_ty), mask=(r < rows)[:, None] & (f < F)[None, :])
+    if LOSS:
+        tl.store(losses + part * models + m, tl.sum(lost, 0) * (1.0 / rows))
 
 
 def _run(phi: Tensor, given: Sequence[Tensor]) -> Tensor:
@@ -209,15 +227,30 @@ def _run(phi: Tensor, given: Sequence[Tensor]) -> Tensor:
 
 def _run_backward(phi: Tensor, given: Sequence[Tensor], dy: Tensor) -> tuple[Tensor, Tensor]:
     """dphi, and the gradients of all weights of a model one after the other: (M, total)."""
-    phi, weights, dy = phi.contiguous(), _dense(given), dy.float().contiguous()
-    M, rows, _ = phi.shape
-    chunk = ROWS * triton.cdiv(triton.cdiv(rows, ROWS), max(1, min(PARTS, PROGRAMS // M)))
-    parts = triton.cdiv(rows, chunk)
-    dphi, sums = torch.empty_like(phi), dy.new_empty(parts, M, sum(_sizes(weights)))
-    shape, all_weights = _shape(weights), _with_front(weights)
+    dphi, sums, _ = _run_parts(phi, given, dy.float().contiguous(), 0.0, False)
+    return dphi, sums[0] if len(sums) == 1 else sums.sum(0)
+
+
+def _run_parts(
+    phi: Tensor, given: Sequence[Tensor], dy: Tensor, smoothing: float, of_loss: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dphi, the parts (parts, M, total), and those of the loss (parts, M) where dy are classes (M, rows)."""
+    phi, weights = phi.contiguous(), _dense(given)
+    chunk, parts = _chunk(phi)
+    dphi, sums = torch.empty_like(phi), weights[0].new_empty(parts, len(phi), sum(_sizes(weights)))
+    losses = sums.new_empty(parts, len(phi)) if of_loss else sums
+    shape, all_weights = _shape(weights) | {"LOSS": of_loss}, _with_front(weights)
     strides = (w.stride(0) for w in all_weights)
-    _backward[(parts, M)](phi, *all_weights, dy, dphi, sums, rows, chunk, *strides, **shape, **LAUNCH)
-    return dphi, sums[0] if parts == 1 else sums.sum(0)
+    more = (dy, dphi, sums, losses, phi.shape[1], chunk, smoothing)
+    _backward[(parts, len(phi))](phi, *all_weights, *more, *strides, **shape, **LAUNCH)
+    return dphi, sums, losses
+
+
+def _chunk(phi: Tensor) -> tuple[int, int]:
+    """(rows a program has, programs a model has) backward."""
+    M, rows, _ = phi.shape
+    chunk = ROWS * -(-rows // (ROWS * max(1, min(PARTS, PROGRAMS // M))))
+    return chunk, -(-rows // chunk)
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Sequence[Tensor]], output: Tensor) -> None:
@@ -242,6 +275,15 @@ tail_backward = operator(
     _run_backward,
     fake=lambda phi, weights, dy: (phi.new_empty(phi.shape), dy.new_empty(len(phi), sum(_sizes(weights)))),
 )
+tail_loss = operator(
+    "tail_loss(Tensor phi, Tensor[] weights, Tensor classes, float smoothing) -> (Tensor, Tensor, Tensor)",
+    lambda phi, weights, classes, smoothing: _run_parts(phi, weights, classes.contiguous(), smoothing, True),
+    fake=lambda phi, weights, classes, smoothing: (
+        phi.new_empty(phi.shape),
+        weights[0].new_empty(_chunk(phi)[1], len(phi), sum(_sizes(weights))),
+        weights[0].new_empty(_chunk(phi)[1], len(phi)),
+    ),
+)  # (phi, weights, classes (M, rows), smoothing) -> dphi and parts of the weights' gradients and of the mean loss
 tail = operator(
     "tail(Tensor phi, Tensor[] weights) -> Tensor",
     _run,

@@ -27,6 +27,7 @@ from koopsim.nn.kernels import tcn_cluster
 from koopsim.nn.kernels.operators import fronts, operator
 
 ROWS = 16  # time steps a program
+TILE = 32  # rows that the kernels of the weights' gradients take together, or twice as many
 PRECISION = "ieee"  # of products; three TF32 parts that together are float32 were slower
 
 
@@ -167,7 +168,7 @@ def _weight_gradients(
 
 
 def _run(x: Tensor, R: Tensor, r: Tensor, W: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    x, R, r, W, b = (t.float().contiguous() for t in (x, R, r, W, b))
+    x, R, r, W, b = _plain(x, W), *(t.float().contiguous() for t in (R, r, W, b))
     (M, B, T, inputs), (_, L, C, K, _) = x.shape, W.shape
     h, last, a = _states(x, W)
     if tcn_cluster.fits(x, W):
@@ -196,22 +197,48 @@ def _states(x: Tensor, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _run_backward(inputs: list[Tensor], states: list[Tensor], dy: Tensor, of_x: bool) -> tuple[Tensor, Tensor]:
     """dx (or nothing, unless asked for) and the sums of `_weight_gradients`: (M, size)."""
-    x, R, W = (t.float().contiguous() for t in inputs)
+    g, sums = _parts_of_gradient(inputs, states, dy)
+    x, R, W = inputs
+    if of_x:
+        R, W = R.float(), W.float()
+        return _input_gradient(g[0], g[W.shape[1]], R, W[:, 0], x.shape[3]), sums.sum(0)
+    return sums.new_empty(0), sums.sum(0)
+
+
+def _parts_of_gradient(inputs: list[Tensor], states: list[Tensor], dy: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients before each ReLU, and the parts (parts, M, size) of those of all weights."""
+    x, R, W = _plain(inputs[0], inputs[2]), *(t.float().contiguous() for t in inputs[1:])
     last, h, a, dy = (t.float().contiguous() for t in (*states, dy))
     (M, B, T, I), (_, L, C, K, _) = x.shape, W.shape
     g = W.new_empty(L + L // 2, M, B, T, C)  # gradient before each layer's ReLU; behind them, before each block's last
-    rows, clusters = B * T, tcn_cluster.fits(x, W)
-    parts = max(1, (16 if rows < 8192 else 64 if clusters else 32) // M)  # many models fill the chip by themselves
+    clusters = tcn_cluster.fits(x, W)
+    chunk, parts = _chunk(M, B * T, clusters)
     sums = W.new_empty(parts, M, _size(R, W))
     if clusters:
         tcn_cluster.backward(x, W, (last, h, a), dy, g)
-        tcn_cluster.weight_gradients(g, h, x, W, sums, R.numel() > 0)
+        tcn_cluster.weight_gradients(g, h, x, W, sums, chunk, R.numel() > 0)
     else:
         _layers_backward(g, W, (last, h, a), dy)
         own = {**_shape(C, K), "I": I, "PRECISION": PRECISION}
         grid = (L * K + (R.numel() > 0), parts, M)
-        _weight_gradients[grid](g, h, x, sums, T, rows, triton.cdiv(rows, parts), L, sums.shape[2], **own)
-    return _input_gradient(g[0], g[L], R, W[:, 0], I) if of_x else x.new_empty(0), sums.sum(0)
+        _weight_gradients[grid](g, h, x, sums, T, B * T, chunk, L, sums.shape[2], **own)
+    return g, sums
+
+
+def _chunk(M: int, rows: int, clusters: bool) -> tuple[int, int]:
+    """(rows of a part of the weights' gradients, parts): many models fill the chip by themselves.
+
+    Whole tiles: a part of one row more than a tile takes as long as two.
+    """
+    wanted = max(1, (16 if rows < 8192 else 64 if clusters else 32) // M)
+    tiles = -(-rows // TILE)
+    each = max(1, round(tiles / wanted))
+    return each * TILE, -(-tiles // each)
+
+
+def _plain(x: Tensor, W: Tensor) -> Tensor:
+    """x as the kernels read it: float32; where there are clusters, bytes as they are."""
+    return x.contiguous() if x.dtype == torch.uint8 and tcn_cluster.fits(x, W) else x.float().contiguous()
 
 
 def _layers_backward(g: Tensor, W: Tensor, states: tuple[Tensor, ...], dy: Tensor) -> None:
@@ -277,6 +304,11 @@ def _fake(x: Tensor, R: Tensor, r: Tensor, W: Tensor, b: Tensor) -> tuple[Tensor
     return last, h, a
 
 
+def _fake_parts(x: Tensor, R: Tensor, W: Tensor) -> Tensor:
+    M, B, T, _ = x.shape
+    return W.new_empty(_chunk(M, B * T, tcn_cluster.fits(x, W))[1], M, _size(R, W), dtype=torch.float32)
+
+
 temporal_stack_backward = operator(
     "temporal_stack_backward(Tensor[] inputs, Tensor[] states, Tensor dy, bool of_x) -> (Tensor, Tensor)",
     _run_backward,
@@ -285,6 +317,11 @@ temporal_stack_backward = operator(
         dy.new_empty(len(inputs[2]), _size(*inputs[1:]), dtype=torch.float32),
     ),
 )
+temporal_stack_parts = operator(
+    "temporal_stack_parts(Tensor[] inputs, Tensor[] states, Tensor dy) -> Tensor",
+    lambda inputs, states, dy: _parts_of_gradient(inputs, states, dy)[1],
+    fake=lambda inputs, states, dy: _fake_parts(*inputs),
+)  # as `temporal_stack_backward`, the weights' gradients not added up yet: (parts, M, size)
 temporal_stack = operator(
     "temporal_stack(Tensor x, Tensor R, Tensor r, Tensor W, Tensor b) -> (Tensor, Tensor, Tensor)",
     _run,

@@ -27,7 +27,7 @@ from koopsim.nn.kernels.operators import operator
 
 
 @triton.jit
-def _row(places, layer, channel, e, INPUTS: tl.constexpr, C: tl.constexpr, K: tl.constexpr):
+def weight_row(places, layer, channel, e, INPUTS: tl.constexpr, C: tl.constexpr, K: tl.constexpr):
     """Where a row of v begins, where its entries for e = tap * C + input lie beyond that, and which there are."""
     inputs = tl.where(layer == 0, INPUTS, C)
     there = (e < K * C) & (e % C < inputs)
@@ -41,7 +41,7 @@ def _forward(
     """A program has a layer and an output channel. places (3, L): where the vector has v, g and b of each layer."""
     layer, channel = tl.program_id(0), tl.program_id(1)
     e = tl.arange(0, BLOCK)
-    begin, at, there = _row(places, layer, channel, e, INPUTS, C, K)
+    begin, at, there = weight_row(places, layer, channel, e, INPUTS, C, K)
     v = tl.load(vector + begin + at, mask=there, other=0.0)
     g = tl.load(vector + tl.load(places + layers + layer) + channel)
     row = layer * C + channel
@@ -57,14 +57,14 @@ def _backward(
     """outs (3, L): where the gradients of v, g and b of each layer go."""
     layer, channel = tl.program_id(0), tl.program_id(1)
     e = tl.arange(0, BLOCK)
-    begin, at, there = _row(places, layer, channel, e, INPUTS, C, K)
+    begin, at, there = weight_row(places, layer, channel, e, INPUTS, C, K)
     v = tl.load(vector + begin + at, mask=there, other=0.0)
     g = tl.load(vector + tl.load(places + layers + layer) + channel)
     row = layer * C + channel
     d = tl.load(dW + row * (K * C) + e, mask=there, other=0.0)
     size = tl.sqrt(tl.sum(v * v, 0))
     along = tl.sum(v * d, 0) / size
-    begin, at, there = _row(outs, layer, channel, e, INPUTS, C, K)
+    begin, at, there = weight_row(outs, layer, channel, e, INPUTS, C, K)
     tl.store(out + begin + at, g / size * (d - v * (along / size)), mask=there)
     tl.store(out + tl.load(outs + layers + layer) + channel, along)
     tl.store(out + tl.load(outs + 2 * layers + layer) + channel, tl.load(db + row))
