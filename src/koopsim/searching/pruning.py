@@ -4,8 +4,9 @@
 
 Of many settings drawn from wide ranges most are no good, and an early look is enough to say so. A short list given by
 hand is another matter: its settings are all near the best, an early look cannot tell them apart, and all of it was
-meant to be tried. So where everything that is searched over is listed, and the trials asked for are enough for the
-whole list, nobody is pruned unless max_t, grace or reduction say when. It stays in search.json as max_t and grace.
+meant to be tried; and its first is never stopped, for nobody was at a rung before it. So where everything that is
+searched over is listed, and the trials asked for are enough for the whole list, nobody is pruned unless max_t, grace or
+reduction say when. It stays in search.json as max_t and grace.
 """
 
 from __future__ import annotations
