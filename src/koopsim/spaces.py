@@ -95,11 +95,12 @@ class Median:
 Parameter = Choice | Uniform | LogUniform | Median
 BANDWIDTH = "model.fourier.bandwidth"
 MOST_TRIALS = 100_000  # all of them are drawn before the first begins
+MOST_LOOKS = 100_000
 
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """What is drawn, how many trials, and when ASHA stops them. Time t is counted in epochs."""
+    """What is drawn, how many trials, when ASHA stops them, and what they are judged by. Time t is in epochs."""
 
     parameters: dict[str, Parameter]
     trials: int
@@ -108,6 +109,7 @@ class SearchSpace:
     reduction: float = 2
     metric: str = "loss"  # a figure of the task's evaluation on the validation split
     mode: str = "min"
+    judge_over: int = 1  # a trial is worth the mean of so many of its last looks; 1: of the last, as in the paper
 
     def __post_init__(self) -> None:
         if not 1 <= self.trials <= MOST_TRIALS:
@@ -118,6 +120,11 @@ class SearchSpace:
             raise KoopsimError(f"The reduction factor is {self.reduction}; it must be above 1.")
         if self.mode not in ("min", "max"):
             raise KoopsimError(f"mode is {self.mode!r}; expected min or max.")
+        if type(self.judge_over) is not int or not 1 <= self.judge_over <= MOST_LOOKS:
+            raise KoopsimError(
+                f"judge_over is {self.judge_over!r}; give a whole number of looks from 1 (the last one alone, as the "
+                f"paper chooses) to {MOST_LOOKS:,}."
+            )
 
     def cost(self, metric: float) -> float:
         """The metric as something that is to be small."""

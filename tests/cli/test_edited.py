@@ -127,6 +127,7 @@ def test_a_search_is_told_in_words(search, capsys):
         (put("confirmed", 0, "mean", value="x"), "'confirmed[0].mean' is 'x'"),
         (put("test_over_seeds", value=None), "'test_over_seeds' is None"),
         (put("pictures", value=[7]), "'pictures[0]' is 7"),
+        (put("judge_over", value="x"), "'judge_over' is 'x'"),
     ],
 )
 def test_a_searchs_result(change, field, search, capsys):
@@ -147,6 +148,8 @@ def test_a_searchs_result(change, field, search, capsys):
         (put("space", value=[]), "'space' is []"),
         (put("space", "max_t", value="x"), "'space.max_t' is 'x'"),
         (put("retrain", value=None), "'retrain' is None"),
+        (put("space", "judge_over", value=2.5), "'space.judge_over' is 2.5"),
+        (put("space", "judge_over", value=0), "judge_over is 0; give a whole number"),
     ],
 )
 def test_what_a_search_was_asked(change, field, search, capsys):

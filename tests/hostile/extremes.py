@@ -34,6 +34,7 @@ def arguments() -> list[list[str]]:
         ),
         *_each(DIGITS, "--model.lift-dim", "--model.hidden", values=("1000000000", "1")),
         *_each(TUNE, "--trials", "--max-t", "--grace", "--retrain", "--at-once", values=("-1", "0", "1000000000")),
+        *_each(TUNE, "--judge-over"),
         *_each(TUNE, "--reduction", "--confirm", "--confirm-seeds", values=("-1", "0", "nan", "inf")),
         [*TUNE, "--search", "learning_rate=nan"],
         [*TUNE, "--search", "learning_rate="],

@@ -20,6 +20,8 @@ from koopsim.files.tensors import tensors_bytes
 from koopsim.searching import hybrid
 from koopsim.searching.directory import Cluster, SearchDirectory
 from koopsim.searching.hybrid import HybridSearch
+from koopsim.searching.pruning import unpruned
+from koopsim.searching.results import best_trial
 from koopsim.searching.trial import draw_trials
 from koopsim.spaces import Choice
 from koopsim.tasks import build_task
@@ -80,6 +82,27 @@ def test_a_freed_slot_goes_to_the_next_that_waits(on):
         ("epoch", {}, True), ("epoch", {0: 3}, False),
     ]  # fmt: skip
     assert ends(search) == [("finished", 4), ("pruned", 1), ("finished", 4), ("pruned", 1)]
+
+
+def test_where_nobody_is_pruned_a_dead_worker_and_a_new_driver_change_nothing(on):
+    """By the last look trial 0 is the best, by the mean of the last three trial 1."""
+    loss = told(lambda i, t: 3.0 if i == 1 else (5.0, 4.0, 6.0, 4.0, 2.0 + i / 10)[t - 1])
+    search = asked(epochs=5, at_once=2)
+    space = replace(unpruned(search.space, search.base, search.seed), judge_over=3)
+    search = replace(search, space=space)
+
+    def before(method, n):
+        if (method, n) == ("epoch", 3):
+            raise RuntimeError("the driver is gone")
+        return dying(("epoch", 2))(method, n)
+
+    with pytest.raises(RuntimeError, match="the driver is gone"):
+        on(Here(loss, before=before), search).run()
+    again = on(Here(loss), on(Here(loss), search).directory.read())
+    again.run()
+    assert ends(again) == [("finished", 5)] * 4
+    assert best_trial(again.trials, again.search.space).index == 1
+    assert best_trial(again.trials, replace(space, judge_over=1)).index == 0
 
 
 def test_two_workers_share_fairly_what_there_is(on):

@@ -12,6 +12,8 @@ from koopsim.searching import local, packing
 from koopsim.searching.directory import SearchDirectory
 from koopsim.searching.local import LocalSearch
 from koopsim.searching.packing import BESIDE_ON, STACK_ON, SlotsOf
+from koopsim.searching.pruning import unpruned
+from koopsim.searching.results import best_trial
 from koopsim.searching.stacking import stack_key
 from koopsim.training import Session
 
@@ -36,10 +38,11 @@ def on(monkeypatch, tmp_path):
     return make
 
 
-def asked(trials=4, epochs=4, batches=(10,), **more):
+def asked(trials=4, epochs=4, batches=(10,), judge_over=1, grace=1, pruned=True, **more):
     search = tiny_search(trials=trials, batches=batches, **more)
     base = replace(search.base, seed=0, recipe=replace(search.base.recipe, epochs=epochs))
-    return replace(search, base=base)
+    space = replace(search.space, judge_over=judge_over, grace=grace)
+    return replace(search, base=base, space=space if pruned else unpruned(space, base, search.seed))
 
 
 def ends(search):
@@ -86,6 +89,49 @@ def test_what_becomes_of_trials_that_end_badly(on):
     assert [t.reason for t in search.trials[1:]] == [
         "epoch 2: loss is nan", "epoch 1: RuntimeError: a bolt", "epoch 1: loss is nan on the validation split",
     ]  # fmt: skip
+
+
+def noisy(trial, t):
+    """Trial 1 is steady, the others are lucky at their last look of four."""
+    return 3.0 if trial == 1 else (5.0, 4.0, 6.0, 2.0 + trial / 10)[t - 1]
+
+
+def test_halving_goes_by_single_looks_whatever_a_trial_is_judged_by(on):
+    found = []
+    for looks in (1, 3):
+        search, said = on(noisy, folder=f"over{looks}", judge_over=looks, grace=2)
+        search.run()
+        found.append((ends(search), search.asha.recorded, said, best_trial(search.trials, search.search.space).index))
+    assert found[0][:3] == found[1][:3]
+    assert ends(search) == [("finished", 4), ("finished", 4), ("pruned", 2), ("finished", 4)]
+    assert [index for *_, index in found] == [0, 1]
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_where_nobody_is_pruned_all_come_to_their_end_after_a_stop_too(on, stacked):
+    """Six epochs, where halving would have ended at four; the slots are given on when a trial is whole."""
+    search, _ = on(steady(4.0, 5.0, 3.0, 6.0), at_once=2, epochs=6, stacked=stacked, pruned=False)
+    search.session = replace(search.session, listen=lambda event: stopping(event, search))
+    with pytest.raises(Enough):
+        search.run()
+    again, _ = on(steady(4.0, 5.0, 3.0, 6.0), at_once=2, epochs=6, stacked=stacked, pruned=False)
+    again.load()
+    assert [t.t for t in again.trials] == [3, 2, 0, 0]
+    again.run()
+    assert ends(again) == [("finished", 6)] * 4
+    assert again.asha.recorded == [{}]
+    assert [line["t"] for line in again.trials[1].curve] == [1, 2, 3, 4, 5, 6]
+
+
+class Enough(BaseException):
+    pass
+
+
+def stopping(event, search):
+    """Killed after a save, inside the third epoch's verdicts."""
+    if event["trial"].t == 3:
+        search.save()
+        raise Enough
 
 
 def test_a_metric_that_the_task_has_not(on, monkeypatch):
@@ -198,9 +244,6 @@ def test_what_is_saved_is_found_again(on):
     losses = steady(4.0, 5.0, 3.0, 6.0)
     search, _ = on(losses, at_once=2)
     heard = []
-
-    class Enough(BaseException):
-        pass
 
     def listen(event):
         heard.append(event["trial"].index)

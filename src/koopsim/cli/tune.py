@@ -10,9 +10,9 @@ import tyro
 from koopsim.cli import parse
 from koopsim.cli.own_data import on_own_data
 from koopsim.cli.train import _given
+from koopsim.cli.tune_lines import show, show_pictures
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
-from koopsim.files.json import json_text
 from koopsim.kinds import OwnColumns
 from koopsim.presets import preset_lines, run_of
 
@@ -27,6 +27,8 @@ presets:
 
   koopsim tune copy/sim-single --scale smoke ends in a minute on a laptop.
   koopsim tune PRESET --search learning_rate='log 1e-4 1e-2' batch_size=1,2,5 changes what is searched over.
+  koopsim tune PRESET --search learning_rate='listed 2e-3 4e-3' --trials 2 tries a list of yours, each to its end.
+  koopsim tune PRESET --no-prune stops no trial early; --judge-over 4 judges each by the mean of its last four looks.
   koopsim tune PRESET --confirm 5 trains the five best again with other seeds and chooses by their mean.
   koopsim tune image/sim-rff --per-picture --task.pictures DIR finds each picture's own settings.
   koopsim tune PRESET --backend ray --ray-address auto runs on a Ray cluster (docs/search.md).
@@ -35,6 +37,11 @@ presets:
 
 
 UNSAID = OwnColumns()
+WHOLE_LIST = (
+    "all that is searched over is listed, so every trial runs to its end; "
+    "--max-t, --grace or --reduction bring pruning back."
+)
+NO_PRUNE = "--no-prune: every trial runs to its end; what was given beside it has no part: {}."
 
 
 @dataclass(frozen=True)
@@ -45,15 +52,24 @@ class TuneOptions:
     """local: stacked inside one process and one device. ray: workers of this machine or a cluster, a stack each."""
     search: tuple[str, ...] = ()
     """NAME=VALUES: what to search over. VALUES is 1,2,5 or 'log 1e-4 0.05' or 'uniform 0 1' or, for a bandwidth,
-    median or 'median 0.1 10'. A single value fixes it."""
+    median or 'median 0.1 10'. A single value fixes it. 'listed 2e-3 4e-3' takes values in turn: the first trial has the
+    first; several listed are the columns of a table. Where all are listed and --trials is enough for the whole list,
+    every trial runs to its end, unless --max-t, --grace or --reduction say when to stop one."""
     space: Path | None = None
-    """A YAML, TOML or JSON file with the same, under "parameters", and trials, max_t, grace, reduction."""
+    """A YAML, TOML or JSON file with the same, under "parameters", and trials, max_t, grace, reduction, judge_over."""
     max_t: int | None = None
     """Epochs a trial may have."""
     grace: int | None = None
     """Epochs before a trial may be stopped."""
     reduction: float | None = None
     """At each rung one in so many goes on."""
+    no_prune: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Every trial runs to the end of its recipe, nobody is stopped early: --max-t, --grace and --reduction then have no
+    part. For settings that an early look cannot tell apart. It stays with the search."""
+    judge_over: Annotated[str | None, tyro.conf.arg(metavar="K")] = None
+    """Judge a trial by the mean of its last K looks at the validation split, of all where it has fewer: from look to
+    look a figure moves by more than good settings differ. 1 unless told: the last look, as the paper chooses. Halving
+    goes by single looks all the same. It stays with the search."""
     retrain: int | None = None
     """Seeds the best configuration is trained again with: 1 unless told; 0: not at all. It stays with the search."""
     confirm: int = 0
@@ -104,7 +120,7 @@ class Arguments:
 
 def main(argv: list[str]) -> int:
     if "--resume" in argv:
-        return _tune(parse(TuneOptions, argv, "tune"), None)
+        return _tune(_as_begun(parse(TuneOptions, argv, "tune")), None)
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE.format(presets=preset_lines()))
         return 0
@@ -125,22 +141,54 @@ def main(argv: list[str]) -> int:
 
 def _search(options: TuneOptions, run: Run, name: str) -> Any:
     from koopsim.searching.directory import Search
-    from koopsim.searching.space import base_of, space_of
-    from koopsim.searching.space_text import space_from_arguments, space_from_file
+    from koopsim.searching.space import base_of
 
     base = base_of(run)
-    space = space_of(base, options.scale)
-    if options.space:
-        space = space_from_file(space, base, options.space)
-    space = space_from_arguments(space, base, options.search)
-    given = {"trials": options.trials, "max_t": options.max_t, "grace": options.grace, "reduction": options.reduction}
-    changed = {key: value for key, value in given.items() if value is not None}
-    if "max_t" in changed and "grace" not in changed:  # a shorter search has a shorter first rung
-        changed["grace"] = min(space.grace, changed["max_t"])
-    space = replace(space, **changed)
+    space, note = _space(options, base, run.seed)
     seeds = 1 if options.retrain is None else options.retrain
     asked = (options.at_once, options.engine, options.confirm, options.confirm_seeds, seeds)
-    return Search(name, base, space, run.seed, options.backend, *asked)
+    search = Search(name, base, space, run.seed, options.backend, *asked)
+    if note:
+        print(f"koopsim: {note}", file=sys.stderr)
+    return search
+
+
+def _space(options: TuneOptions, base: Run, seed: int) -> tuple[Any, str]:
+    """The paper's space with what the file, then the options say; and what there is to say of pruning, if anything."""
+    from koopsim.searching.pruning import HALVING, unpruned, whole_list
+    from koopsim.searching.space import space_of
+    from koopsim.searching.space_text import overridden, read_space, space_from_arguments
+
+    in_file = read_space(options.space) if options.space else {}
+    space = overridden(space_of(base, options.scale), base, in_file, str(options.space))
+    space = space_from_arguments(space, base, options.search)
+    said: dict[str, Any] = {name: getattr(options, name) for name in ("trials", *HALVING)}
+    said["judge_over"] = None if options.judge_over is None else _looks(options.judge_over)
+    said = {name: value for name, value in said.items() if value is not None}
+    given = {*in_file, *said}
+    if options.no_prune:
+        unheard = [name for name in HALVING if name in given]
+        space = replace(space, **{name: value for name, value in said.items() if name not in HALVING})
+        return unpruned(space, base, seed), NO_PRUNE.format(", ".join(unheard)) if unheard else ""
+    if "max_t" in said and "grace" not in said:  # a shorter search has a shorter first rung
+        said["grace"] = min(space.grace, said["max_t"])
+    space = replace(space, **said)
+    return (unpruned(space, base, seed), WHOLE_LIST) if whole_list(space, given) else (space, "")
+
+
+def _looks(text: str) -> int:
+    """K of --judge-over, in one line where it is none: it is read as text for that."""
+    try:
+        return int(text)
+    except ValueError:
+        raise KoopsimError(f"--judge-over is {text!r}; give a whole number of looks, 1 or more.") from None
+
+
+def _as_begun(options: TuneOptions) -> TuneOptions:
+    """These options, of a search that goes on: what its trials are judged by, and whether they are pruned, stays."""
+    if options.no_prune or options.judge_over is not None:
+        raise KoopsimError("--judge-over and --no-prune stay as the search was begun with; leave them out of --resume.")
+    return options
 
 
 def _tune(options: TuneOptions, search: Any) -> int:
@@ -169,64 +217,4 @@ def _tune(options: TuneOptions, search: Any) -> int:
         saved = " and saved" if isinstance(stop, Stopped) else ""
         print(f"koopsim: stopped{saved}. Go on with: koopsim tune --resume {out}", file=sys.stderr)
         return 130
-    return (_show_pictures if PictureSearches(out).file.exists() else _show)(result, out, options.json)
-
-
-def _show(result: dict[str, Any], path: Path, as_json: bool) -> int:
-    if as_json:
-        print(json_text(result))
-        return 0
-    best, metric = result["best"], result["metric"]
-    ended = ", ".join(f"{count} {status}" for status, count in result["ended"].items())
-    print(f"{result['name']}  {result['trials']} trials in {result['seconds']:.1f} s: {ended}")
-    print(f"best: trial {best['trial']}, validation {metric} {best[metric]:.4g} after {best['t']} epochs")
-    for name, value in best["values"].items():
-        print(f"  {name:<28} {_shown(value)}")
-    for line in _confirmed_lines(result.get("confirmed", []), metric):
-        print(line)
-    for doubt in result.get("doubts", []):
-        print(f"note: {doubt}")
-    if "test" in result:
-        figures = "  ".join(f"{key} {value:.4g}" for key, value in result["test"].items())
-        print(f"trained again: test {figures}")
-        over = result["test_over_seeds"]
-        if len(over["values"]) > 1:
-            print(f"over {len(over['values'])} seeds: {metric} {over['mean']:.4g} +- {over['std']:.2g}")
-    print(f"all of it in {path}: trials.csv, {', '.join(result['pictures'])}")
-    return 0
-
-
-def _confirmed_lines(rows: list[dict[str, Any]], metric: str) -> list[str]:
-    """The best configurations with fresh seeds, the chosen one first."""
-    if not rows:
-        return []
-    lines = [f"confirmed with {len(rows[0]['seeds'])} other seeds each, validation {metric}:"]
-    for row in rows:
-        lost = row["figures"].count(None)
-        mean = "none" if row["mean"] is None else f"{row['mean']:.4g} +- {row['std']:.2g}"
-        gone = f", {lost} diverged or failed" if lost else ""
-        before = f"in the search {row['in_search']:.4g} after {row['in_search_epochs']} epochs"
-        lines.append(f"  trial {row['trial']:<5} {mean:<22} {before}{gone}")
-    return lines
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _show_pictures(result: dict[str, Any], path: Path, as_json: bool) -> int:
-    """A line a picture."""
-    if as_json:
-        print(json_text(result))
-        return 0
-    judged = [split for split in ("valid", "test") if split in result]
-    for name in result["pictures"]:
-        figures = "  ".join(f"{split} {result[split][f'psnr/{name}']:.2f} dB" for split in judged)
-        values = "  ".join(
-            f"{key.rpartition('.')[2]} {_shown(value)}" for key, value in result["settings"][name].items()
-        )
-        print(f"{name:<16} {figures}  {values}")
-    means = "  ".join(f"{split} {result[split]['psnr']:.2f} +- {result[split]['psnr_std']:.2f} dB" for split in judged)
-    print(f"{result['name']}  {len(result['pictures'])} pictures in {result['seconds']:.1f} s: {means}")
-    print(f"all of it in {path}: a search a picture, and result.json")
-    return 0
+    return (show_pictures if PictureSearches(out).file.exists() else show)(result, out, options.json)

@@ -23,7 +23,7 @@ def search_table(searches: Sequence[SearchFound]) -> Table | None:
             [search.subject, search.name, str(len(search.trials)), search.metric, figure, rate, time, str(failed)]
         )
     head = ["for", "search", "trials", "metric", "best", "learning rate", "time", "failed"]
-    note = "Best: the last figure on the validation split, of the trial where it is best."
+    note = "Best: the last figure on the validation split (the mean of the last K by --judge-over K), where it is best."
     doubts = [f"{search.name}: {doubt}" for search in searches for doubt in search.doubts]
     return Table("Searches", head, sorted(rows), " ".join([note, *doubts]), words=2)
 

@@ -22,7 +22,7 @@ SHOWN = ("batch_size", "epochs", "schedule", "weight_decay", "shift", "flip", "r
 
 @dataclass(frozen=True)
 class TrialFound:
-    """One trial: its learning rate, its last validation figure (None: it failed), and its other settings in words."""
+    """One trial: learning rate, the validation figure it is judged by (None: it failed), other settings in words."""
 
     learning_rate: float
     figure: float | None

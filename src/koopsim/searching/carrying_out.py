@@ -27,6 +27,7 @@ from koopsim.searching.directory import MOST_RETRAININGS, TUNE_FOLDER, Cluster, 
 from koopsim.searching.local import LocalSearch
 from koopsim.searching.outcome import Ended, chosen, conclude
 from koopsim.searching.per_picture import PictureSearches
+from koopsim.searching.pruning import unpruned, whole_list
 from koopsim.searching.space import base_of, space_of
 from koopsim.searching.space_text import space_from_arguments
 from koopsim.searching.trial import Trial
@@ -71,20 +72,27 @@ def search(
     trials: int | None = None,
     scale: str = "paper",
     confirm: int = 0,
+    judge_over: int | None = None,
+    prune: bool | None = None,
     device: str = "auto",
     progress: bool = True,
 ) -> dict[str, Any]:
     """Search for hyper-parameters of a preset or a run and train with the best; the result of `koopsim tune`.
 
-    `space`: a SearchSpace, or changes to the paper's such as ["learning_rate=log 1e-4 1e-2", "batch_size=1,2,5"]. A
-    search that was stopped in `out` goes on; a finished one is read.
+    `space`: a SearchSpace, or changes to the paper's such as ["learning_rate=log 1e-4 1e-2", "batch_size=1,2,5"].
+    `judge_over`: a trial is judged by the mean of so many of its last looks; 1 unless the space says otherwise.
+    `prune=False`: every trial runs to its end; unless told so it is where all changes are listed and `trials` is enough
+    for the whole list. A search that was stopped in `out` goes on; a finished one is read.
     """
     name, run = asked_run(what, scale)
     if isinstance(space, str) or not isinstance(space, (SearchSpace, Sequence)):
         raise KoopsimError(f"space is {space!r}; expected a SearchSpace, or a list such as ['batch_size=1,2,5'].")
     base = base_of(run)
     own = space if isinstance(space, SearchSpace) else space_from_arguments(space_of(base, scale), base, tuple(space))
-    own = own if trials is None else replace(own, trials=trials)
+    said = {name: value for name, value in (("trials", trials), ("judge_over", judge_over)) if value is not None}
+    own = replace(own, **said)
+    prune = isinstance(space, SearchSpace) or not whole_list(own, said) if prune is None else prune
+    own = own if prune else unpruned(own, base, run.seed)
     how = How(Session(pick_device(device)), shown=Progress if progress else shown_nowhere)
     folder = Path(out or Path("searches") / name)
     asked = Search(name, base, own, run.seed, confirm=confirm)

@@ -2,6 +2,8 @@
 
     choose the configuration k with the best  mean over s of  metric(k, seed s)      k of the K best, s of S fresh seeds
 
+where a metric is what every trial is judged by (results.py): the last look, or the mean of the last few.
+
 Settings that differ by less than one seed's noise cannot be told apart by one seed each, and the best of many noisy
 figures is better than it will be again (the winner's curse). So the K best configurations are trained again on the same
 training split, all epochs of their recipes, nobody stopped. The figure that brought a configuration here was selected
@@ -69,7 +71,7 @@ def confirmed(
     folder = SearchDirectory(folders.inside(directory.path, CONFIRM_FOLDER))
     asked = json.loads(json.dumps(search_to_dict(second)))
     found = read_run_json(folder.search_file) if folder.search_file.exists() else None
-    begun = isinstance(found, dict) and {"retrain": 1} | found == asked  # a file from before has none
+    begun = _with_what_came_later(found) == asked
     if not begun:
         folder = SearchDirectory.create(folder.path, second, again=True)
     again = train(second, folder, begun)
@@ -79,17 +81,24 @@ def confirmed(
     return rows
 
 
+def _with_what_came_later(found: Any) -> Any:
+    """What a search.json says, with what a version before did not write yet."""
+    if not isinstance(found, dict) or not isinstance(found.get("space"), dict):
+        return found
+    return {"retrain": 1} | found | {"space": {"judge_over": 1} | found["space"]}
+
+
 def compared(search: Search, chosen: Sequence[Trial], again: Sequence[Trial]) -> list[dict[str, Any]]:
     """The rows: one that lost a seed (diverged, failed) comes after those that lost none, whatever its mean."""
     space, rows = search.space, []
     for number, trial in enumerate(chosen):
         own = again[number :: len(chosen)]
-        figures = [None if t.status in ("diverged", "failed") else t.last(space.metric) for t in own]
+        figures = [None if t.status in ("diverged", "failed") else t.judged(space) for t in own]
         known = [figure for figure in figures if figure is not None]
         row = {
             "trial": trial.index,
             "values": values_of(trial, space),
-            "in_search": trial.last(space.metric),
+            "in_search": trial.judged(space),
             "in_search_epochs": trial.t,  # fewer than here where the search has a shorter max_t, or stopped it
             "seeds": [t.run.seed for t in own],
             "figures": figures,

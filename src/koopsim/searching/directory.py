@@ -41,6 +41,7 @@ CONFIRMED = {
 RESULT = {
     "name": str, "metric": str, "trials": int, "ended": {"*": int}, "seconds": float, "environment": dict,
     "best": {"trial": int, "t": int, "values": dict}, "pictures": [str], "doubts?": [str], "confirmed?": [CONFIRMED],
+    "judge_over?": int,
     "test?": FIGURES, "test_over_seeds?": {"values": [float], "mean": float, "std": float},
 }  # what is taken out of a result; there may be more in it  # fmt: skip
 WHOLE = "a whole result of a search"
@@ -94,7 +95,8 @@ KEPT = ("seed", "backend", "at_once", "engine")
 ADDED = ("confirm", "confirm_seeds", "retrain")  # later: a file from before has its search without them
 ASKED = {
     "name": str, "run": dict, "seed": int, "backend": str, "at_once": (int, None), "engine": str,
-    "space": {"trials": int, "max_t": int, "grace": int}, "confirm?": int, "confirm_seeds?": int, "retrain?": int,
+    "space": {"trials": int, "max_t": int, "grace": int, "judge_over?": int},
+    "confirm?": int, "confirm_seeds?": int, "retrain?": int,
 }  # fmt: skip
 
 

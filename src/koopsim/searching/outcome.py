@@ -2,8 +2,8 @@
 
     best trial  ->  train+valid, all epochs of its recipe, one or more seeds  ->  test figures
 
-The best is the trial with the best last figure or, where the search was confirmed (confirm.py), the configuration with
-the best mean over fresh seeds.
+The best is the trial with the best figure at its end (results.py) or, where the search was confirmed (confirm.py), the
+configuration with the best mean over fresh seeds.
 
 Image regression trains on the same quarter of the pixels again, as the paper does: its valid pixels are never trained
 on. What is already there (a finished retraining of a search that was stopped) is used again.

@@ -58,11 +58,11 @@ def event_of(trial: Trial, trials: Sequence[Trial], space: SearchSpace, seconds:
 def overview(trials: Sequence[Trial], space: SearchSpace, seconds: float, left: float | None) -> dict[str, Any]:
     """{line, head, columns, rows}: in one line, and as a table of the best."""
     best, over, metric = ranked(trials, space)[:SHOWN], sum(t.over for t in trials), space.metric
-    found = f"best {metric} {best[0].last(metric):.4g} (trial {best[0].index})" if best else "no figure yet"
+    found = f"best {metric} {best[0].judged(space):.4g} (trial {best[0].index})" if best else "no figure yet"
     head = f"{over}/{len(trials)} trials  {clock(seconds)}{remaining(left)}"
     names = [path.rpartition(".")[2].replace("_", " ") for path in space.parameters]
     rows = [
-        [str(t.index), f"{t.last(metric):.4g}", str(t.t), t.status, *(shown(value_of(t, p)) for p in space.parameters)]
+        [str(t.index), f"{t.judged(space):.4g}", str(t.t), t.status, *(shown(value_of(t, p)) for p in space.parameters)]
         for t in best
     ]
     line = f"{over}/{len(trials)} trials  {found}  {clock(seconds)}{remaining(left)}"

@@ -91,6 +91,7 @@ class PictureSearches:
             "pictures": names,
             "seconds": sum(found["seconds"] for found in searches.values()),
             "settings": {name: found["best"]["values"] for name, found in searches.items()},
+            "judge_over": search.space.judge_over,
             "valid": figures_of({name: found["best"][search.space.metric] for name, found in searches.items()}),
             "environment": environment(),
         }

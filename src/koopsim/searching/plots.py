@@ -115,7 +115,7 @@ def draw_sensitivity(trials: Sequence[Trial], space: SearchSpace) -> Figure | No
     if not order or not paths:
         return None
     figure = Figure(figsize=(4.2 * len(paths), 3.4))
-    metrics = [t.curve[-1][space.metric] for t in order]
+    metrics = [value for t in order if (value := t.judged(space)) is not None]
     for k, path in enumerate(paths):
         axes = figure.add_subplot(1, len(paths), k + 1)
         x = [value_of(t, path) for t in order]

@@ -1,8 +1,10 @@
 """What came out of a search: every trial in one table, and the best of them.
 
-    best  =  the trial whose *last* reported metric is best             (scope `last`, as the paper chooses)
+    best  =  the trial whose mean over its last K looks is best         K = 1: scope `last`, as the paper chooses
 
-Trials that were pruned take part, as in Ray Tune; those that diverged or failed do not.
+From look to look a figure moves, at a constant learning rate by more than settings differ; K = `space.judge_over` takes
+the mean of that. Trials that were pruned take part by the same rule, as in Ray Tune; those that diverged or failed do
+not. ASHA (asha.py) goes by the look at the rung, whatever K is.
 """
 
 from __future__ import annotations
@@ -34,19 +36,20 @@ def value_of(trial: Trial, path: str) -> Any:
 
 
 def trials_csv(trials: Sequence[Trial], space: SearchSpace) -> str:
-    """A row a trial; its curve as JSON in the last column: a list of [t, seconds, train_loss, metric]."""
+    """A row a trial, with the figure it is judged by; in the last column its curve as JSON: a list of
+    [t, seconds, train_loss, metric]."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     paths = list(space.parameters)
     writer.writerow(["trial", "status", "reason", "t", space.metric, "seconds", *paths, "seed", "curve"])
     for trial in trials:
-        last = trial.last(space.metric)
+        figure = trial.judged(space)
         seconds = f"{trial.curve[-1]['seconds']:.3f}" if trial.curve else ""
         curve = [
             [line["t"], round(line["seconds"], 3), line.get("train_loss"), line[space.metric]] for line in trial.curve
         ]
         values = [value_of(trial, path) for path in paths]
-        row = [trial.index, trial.status, trial.reason, trial.t, "" if last is None else repr(last), seconds]
+        row = [trial.index, trial.status, trial.reason, trial.t, "" if figure is None else repr(figure), seconds]
         writer.writerow([*row, *values, trial.run.seed, json.dumps(curve)])
     return text.getvalue()
 
@@ -59,9 +62,10 @@ def read_trials(path: Path | str) -> list[dict[str, Any]]:
 
 
 def ranked(trials: Sequence[Trial], space: SearchSpace) -> list[Trial]:
-    """Trials with a last metric, the best first; equals keep their order."""
-    judged = [t for t in trials if t.curve and t.status not in ("diverged", "failed")]
-    return sorted(judged, key=lambda t: space.cost(t.curve[-1][space.metric]))
+    """Trials with a figure, the best first; equals keep their order."""
+    figures = ((t, t.judged(space)) for t in trials if t.status not in ("diverged", "failed"))
+    known = [(space.cost(figure), t) for t, figure in figures if figure is not None]
+    return [t for _, t in sorted(known, key=lambda pair: pair[0])]
 
 
 def best_trial(trials: Sequence[Trial], space: SearchSpace) -> Trial:
@@ -90,7 +94,7 @@ def values_of(trial: Trial, space: SearchSpace) -> dict[str, Any]:
 
 
 def summary(trials: Sequence[Trial], space: SearchSpace, seconds: float, best: Trial | None = None) -> dict[str, Any]:
-    """The outcome of a search as JSON values; `best` where another than the best last figure was chosen."""
+    """The outcome of a search as JSON values; `best` where another than `best_trial` was chosen."""
     best = best_trial(trials, space) if best is None else best
     return {
         "trials": len(trials),
@@ -98,9 +102,10 @@ def summary(trials: Sequence[Trial], space: SearchSpace, seconds: float, best: T
         "epochs": sum(t.t for t in trials),
         "seconds": seconds,
         "metric": space.metric,
+        "judge_over": space.judge_over,
         "best": {
             "trial": best.index,
-            space.metric: best.last(space.metric),
+            space.metric: best.judged(space),
             "t": best.t,
             "values": values_of(best, space),
             "run": to_dict(best.run),

@@ -8,7 +8,7 @@
     recipe.learning_rate = listed 0.01 0.02     in turn: the first trial has the first, ...
 
 A file has the same under `parameters` (a list is a choice, {"listed": list} is taken in turn), beside `trials`,
-`max_t`, `grace`, `reduction`, `metric` and `mode`; what it leaves out stays as the paper has it.
+`max_t`, `grace`, `reduction`, `metric`, `mode` and `judge_over`; what it leaves out stays as the paper has it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from koopsim.files.opened import MEBI, read_bytes
 from koopsim.searching.space import path_of, with_values
 from koopsim.spaces import Choice, Listed, LogUniform, Median, Parameter, SearchSpace, Uniform
 
-SETTINGS = {"trials": int, "max_t": int, "grace": int, "reduction": float, "metric": str, "mode": str}
+SETTINGS = {
+    "trials": int, "max_t": int, "grace": int, "reduction": float, "metric": str, "mode": str, "judge_over": int,
+}  # fmt: skip
 RANGES: dict[str, type[LogUniform] | type[Uniform] | type[Median]]
 RANGES = {"log": LogUniform, "uniform": Uniform, "median": Median}
 
@@ -89,6 +91,8 @@ def overridden(space: SearchSpace, run: Run, given: dict[str, Any], where: str) 
             raise KoopsimError(f"{where} has the unknown entry {key!r}." + did_you_mean(key, [*SETTINGS, "parameters"]))
         try:
             settings[key] = SETTINGS[key](value)
+            if SETTINGS[key] is int and isinstance(value, float) and settings[key] != value:
+                raise ValueError  # 2.5 is not 2
         except (TypeError, ValueError, OverflowError):
             raise KoopsimError(f"{key} in {where} is {str(value)[:80]!r}; expected {SETTINGS[key].__name__}.") from None
     chosen = given.get("parameters", {})
@@ -128,7 +132,12 @@ def space_from_arguments(space: SearchSpace, run: Run, arguments: tuple[str, ...
 
 
 def space_from_file(space: SearchSpace, run: Run, path: Path) -> SearchSpace:
-    """A YAML, TOML or JSON file, told apart by its name."""
+    """The space with what a file has in place of its own."""
+    return overridden(space, run, read_space(path), str(path))
+
+
+def read_space(path: Path) -> dict[str, Any]:
+    """What a YAML, TOML or JSON file says of a space; they are told apart by their names."""
     try:
         text = read_bytes(path, MEBI, "search space").decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -147,7 +156,7 @@ def space_from_file(space: SearchSpace, run: Run, path: Path) -> SearchSpace:
         raise KoopsimError(f"{path} is not a whole {path.suffix[1:]} file: {' '.join(str(error).split())}.") from error
     if not isinstance(given, dict):
         raise KoopsimError(f"{path} holds {type(given).__name__}; expected names with their values.")
-    return overridden(space, run, given, str(path))
+    return given
 
 
 def _yaml(text: str) -> Any:

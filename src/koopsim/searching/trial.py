@@ -40,6 +40,11 @@ class Trial:
         """The metric as last reported, which is what the paper chooses by (scope `last`)."""
         return self.curve[-1].get(metric) if self.curve else None
 
+    def judged(self, space: SearchSpace) -> float | None:
+        """What it is chosen by: the mean of its last `judge_over` looks, of all where it has fewer. One: `last`."""
+        looks = [line[space.metric] for line in self.curve[-space.judge_over :]]
+        return sum(looks) / len(looks) if looks else None
+
     @property
     def over(self) -> bool:
         return self.status not in ("waiting", "running")
