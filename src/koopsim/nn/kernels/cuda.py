@@ -56,15 +56,21 @@ class Launch:
 
 @functools.cache
 def kernel(
-    source: Path, name: str, defines: tuple[tuple[str, int], ...], shared: int, device: int, large: bool = False
+    source: Path | tuple[Path, ...],
+    name: str,
+    defines: tuple[tuple[str, int], ...],
+    shared: int,
+    device: int,
+    large: bool = False,
 ) -> Kernel:
-    """The kernel `name` of a file (behind cluster.cu) for a device, with so many bytes of shared memory.
+    """The kernel `name` of a file or of several (behind cluster.cu) for a device, with so many bytes of shared memory.
 
     large   its clusters have more than the eight blocks that every GPU with clusters takes
     """
     major, minor = torch.cuda.get_device_capability(device)
     options = (f"-arch=sm_{major}{minor}", "-std=c++17", *(f"-D{key}={value}" for key, value in defines))
-    text = CLUSTERS.read_text() + source.read_text()
+    files = source if isinstance(source, tuple) else (source,)
+    text = "".join(file.read_text() for file in (CLUSTERS, *files))
     code, module, function = _machine_code(text, options), ctypes.c_void_p(), ctypes.c_void_p()
     driver = _driver()
     torch.cuda.current_stream(device)  # PyTorch makes its context the current one

@@ -1,0 +1,186 @@
+"""3 x 3 convolutions of P channels to P by tensor cores: the kernels of `conv.cu` and `conv_weights.cu`, their sizes.
+
+    convolved        y = conv(u), u = x or relu(scale x + shift);  or the gradient of a convolution's input
+    weight_gradient  the gradient of its weights
+
+A picture is (B, H, W, P) in bfloat16, weights are (P, 3, 3, P): out, taps, in. A library's kernels are made for
+hundreds of channels; with 40 they use a small part of the tensor cores and read the picture several times. These hold
+a band of an image in shared memory and read it once, and what stands before and after a convolution (a normalisation,
+its statistics) is done on the way. For Hopper and later; `fits` says where. Tests: test_conv_kernels.py.
+"""
+
+import functools
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from koopsim.nn.kernels.cuda import Kernel, kernel
+from koopsim.nn.kernels.tcn_cluster import SHARED, has_clusters
+
+HOME = Path(__file__).parent
+PARTS_OF = tuple(HOME / name for name in ("mma.cu", "conv_tile.cu"))
+TILE = 8  # channels: what a tensor core takes at once
+MOST = 64  # channels
+PIXELS = 512  # of a band, at most
+WARP_TILES = 4  # times 16 pixels of a warp
+FLIGHT = 6  # loads of a thread on their way at once
+WEIGHT_PIXELS = 512  # the same for the gradient of the weights
+WEIGHT_TILES = 3  # times 16 rows of a warp
+GROUPS = 2  # of warps that have a band each
+REGISTERS = 65536  # of a multiprocessor
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How a product is divided: bands of rows, tiles a warp, warps, groups of warps."""
+
+    P: int
+    H: int
+    W: int
+    band: int
+    tiles: int
+    warps: int
+    groups: int = 1
+
+    @property
+    def span(self) -> int:
+        """Bytes from pixel to pixel: an odd number of pieces of 16."""
+        return (self.P // 8 | 1) * 16
+
+    @property
+    def tile(self) -> int:
+        """Bytes of a band with what is around it."""
+        return (self.band + 2) * (self.W + 2) * self.span
+
+    @property
+    def bands(self) -> int:
+        """Of an image."""
+        return -(-self.H // self.band)
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps * self.groups
+
+    @property
+    def shared(self) -> int:
+        """Bytes of a block of `convolution`: the tile and the weights, or all threads' sums."""
+        sums = 4 * 2 * self.P * (self.threads // (self.P // 8))
+        return max(self.tile + (9 * self.P + 8) * self.span, sums)  # 8 rows more: what nobody looks at is read
+
+    @property
+    def shared_of_weights(self) -> int:
+        """Bytes of a block of `convolution_weights`: each group's tile and gradient, or a group's sums."""
+        gradient = -(-self.band * self.W // 16) * 16 * self.span
+        sums = 4 * 32 * self.warps * self.tiles * self.P // 8 * 4
+        return max(self.groups * (self.tile + gradient), sums)
+
+    @property
+    def blocks(self) -> int:
+        """Of `convolution` on a multiprocessor: by shared memory, and by registers where a thread has 128."""
+        room, registers = 233472 // (self.shared + 1024), REGISTERS // (self.threads * 128)
+        return max(1, min(room, registers))
+
+    def defines(self) -> dict[str, int]:
+        """What the compiler is told of both kernels."""
+        shape = {"P": self.P, "H": self.H, "W": self.W, "BAND": self.band}
+        return shape | {"MT": self.tiles, "WARPS": self.warps, "FLIGHT": FLIGHT}
+
+
+def _band(H: int, W: int, images: int, pixels: int, wanted: int) -> int:
+    """Rows of a band: of at most so many pixels, and smaller where there would not be a band for each of `wanted`."""
+    bands = max(1, -(-H * W // pixels))
+    while bands < H and (-(-H // bands) * W > pixels or (images * bands < wanted and H >= 8 * bands)):
+        bands += 1 if -(-H // bands) * W > pixels else bands
+    return -(-H // min(bands, H))
+
+
+@functools.cache
+def tiles_of(shape: tuple[int, ...], processors: int) -> Tiles:
+    """Of `convolution` for pictures (B, H, W, P)."""
+    B, H, W, P = shape
+    band = _band(H, W, B, PIXELS, processors * 3 // 4)
+    sixteens = -(-band * W // 16)
+    few = B * -(-H // band) < 2 * processors  # then more warps wait for each other's loads, where pixels are few
+    tiles = min(WARP_TILES, 2) if few and sixteens <= 16 else WARP_TILES
+    return Tiles(P, H, W, band, tiles, -(-sixteens // tiles))
+
+
+@functools.cache
+def tiles_of_weights(shape: tuple[int, ...], processors: int) -> Tiles:
+    """Of `convolution_weights`: as many groups as fit, of those that are wanted."""
+    B, H, W, P = shape
+    band = _band(H, W, B, WEIGHT_PIXELS, GROUPS * processors * 3 // 4)
+    warps = -(-(-(-9 * P // 16)) // WEIGHT_TILES)
+    found = Tiles(P, H, W, band, WEIGHT_TILES, warps, GROUPS)
+    while found.groups > 1 and (found.shared_of_weights > SHARED or found.threads > 512):
+        found = replace(found, groups=found.groups - 1)
+    return found
+
+
+def fits(x: Tensor, channels: int, dtype: torch.dtype) -> bool:
+    """Whether the kernels can be used for this many channels (padded by TILE) of images (B, depth, H, W)."""
+    if not x.is_cuda or x.numel() == 0 or dtype != torch.bfloat16 or os.environ.get("KOOPSIM_CLUSTERS") == "0":
+        return False
+    return has_clusters(x.device) and fitting((len(x), *x.shape[-2:], -(-channels // TILE) * TILE))
+
+
+def fitting(shape: tuple[int, ...]) -> bool:
+    """Whether bands of such pictures (B, H, W, P) fit into shared memory."""
+    B, H, W, P = shape
+    if P % TILE or P > MOST or W > PIXELS or B * H * W * P >= 2**40:
+        return False
+    forward, weights = tiles_of(tuple(shape), 132), tiles_of_weights(tuple(shape), 132)
+    return max(forward.shared, weights.shared_of_weights) <= SHARED
+
+
+def convolved(
+    x: Tensor, kernel: Tensor, before: Tensor | None = None, turned: bool = False,
+    moments: bool = False, after: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+    """(y, sums (2, P, parts)) of `conv.cu`; before: the table of x; after: what the sums of dz xhat are of, its table."""
+    processors = _processors(x.get_device())
+    tiles = tiles_of(tuple(x.shape), processors)
+    grid = min(len(x) * tiles.bands, tiles.blocks * processors)
+    kind = 1 if moments else 2 if after is not None else 0
+    y = torch.empty_like(x)
+    sums = x.new_empty(2, tiles.P, grid, dtype=torch.float32) if kind else None
+    with torch.cuda.device_of(x):
+        launch = _convolution(tiles, before is not None, turned, kind, x.get_device())
+        seen, table = after if after is not None else (x, x)
+        tensors = [x, kernel, x if before is None else before, seen, table, y, y if sums is None else sums]
+        launch((grid,), tiles.threads, tiles.shared, [*tensors, len(x)])
+    return y, sums
+
+
+def weight_gradient(x: Tensor, dy: Tensor, before: Tensor | None = None) -> Tensor:
+    """(P, 3, 3, P) of `conv_weights.cu`; before: the table of x."""
+    device, processors = x.get_device(), _processors(x.get_device())
+    tiles = tiles_of_weights(tuple(x.shape), processors)
+    grid = min(-(-len(x) * tiles.bands // tiles.groups), processors)
+    parts, dw = x.new_empty(grid, 9 * tiles.P**2, dtype=torch.float32), x.new_empty(tiles.P, 3, 3, tiles.P)
+    with torch.cuda.device_of(x):
+        of_bands, sums = _weights(tiles, before is not None, device)
+        of_bands((grid,), tiles.threads, tiles.shared_of_weights, [x, dy, x if before is None else before, parts, len(x)])
+        sums((9 * tiles.P**2 // 32,), 256, 1024, [parts, dw, grid])
+    return dw
+
+
+@functools.cache
+def _processors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _convolution(tiles: Tiles, normed: bool, turned: bool, kind: int, device: int) -> Kernel:
+    given = tiles.defines() | {"BLOCKS": tiles.blocks, "NORMED": int(normed), "TURNED": int(turned), "SUMS": kind}
+    return kernel((*PARTS_OF, HOME / "conv.cu"), "convolution", tuple(given.items()), tiles.shared, device)
+
+
+def _weights(tiles: Tiles, normed: bool, device: int) -> tuple[Kernel, Kernel]:
+    files = (*PARTS_OF, HOME / "conv_weights.cu")
+    given = tuple((tiles.defines() | {"GROUPS": tiles.groups, "NORMED": int(normed)}).items())
+    shared = {"convolution_weights": tiles.shared_of_weights, "weight_sums": 1024}
+    of_bands, sums = (kernel(files, name, given, size, device) for name, size in shared.items())
+    return of_bands, sums
