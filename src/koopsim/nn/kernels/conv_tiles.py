@@ -124,16 +124,15 @@ def fits(x: Tensor, channels: int, dtype: torch.dtype) -> bool:
     """Whether the kernels can be used for this many channels (padded by TILE) of images (B, depth, H, W)."""
     if not x.is_cuda or x.numel() == 0 or dtype != torch.bfloat16 or os.environ.get("KOOPSIM_CLUSTERS") == "0":
         return False
-    return has_clusters(x.device) and fitting((len(x), *x.shape[-2:], -(-channels // TILE) * TILE))
+    return has_clusters(x.device) and fitting(x.shape[-2], x.shape[-1], -(-channels // TILE) * TILE)
 
 
-def fitting(shape: tuple[int, ...]) -> bool:
-    """Whether bands of such pictures (B, H, W, P) fit into shared memory."""
-    B, H, W, P = shape
-    if P % TILE or P > MOST or W > PIXELS or B * H * W * P >= 2**40:
+def fitting(H: int, W: int, P: int) -> bool:
+    """Whether bands of such pictures fit into shared memory: those of many images, which are the largest."""
+    if P % TILE or P > MOST or W > min(PIXELS, WEIGHT_PIXELS):
         return False
-    forward, weights = tiles_of(tuple(shape), 132), tiles_of_weights(tuple(shape), 132)
-    return max(forward.shared, weights.shared_of_weights) <= SHARED
+    many = (1 << 20, H, W, P)
+    return max(tiles_of(many, 132).shared, tiles_of_weights(many, 132).shared_of_weights) <= SHARED
 
 
 def convolved(
