@@ -2,8 +2,8 @@
 
     mu(x) = Linear( stage( stage(x) ) ),    stage = [Conv3x3, BatchNorm, ReLU] x 2, MaxPool 2
 
-In bfloat16 on CUDA it trains by the kernels of `kernels/norm.py`, `kernels/padding.py` and, on Hopper, `kernels/conv.py`,
-whose twin is `stages`.
+In bfloat16 on CUDA it trains by the kernels of `kernels/norm.py`, `kernels/padding.py` and, on Hopper,
+`kernels/conv.py`, whose twin is `stages`.
 """
 
 from dataclasses import replace

@@ -62,7 +62,9 @@ def _run(y: Tensor, table: Tensor, kernel: Tensor, norms: Norm, eps: float) -> t
     return mapped(x, second, True), x, second
 
 
-def _run_backward(y: Tensor, table: Tensor, kernel: Tensor, x: Tensor, second: Tensor, dp: Tensor) -> tuple[Tensor, ...]:
+def _run_backward(
+    y: Tensor, table: Tensor, kernel: Tensor, x: Tensor, second: Tensor, dp: Tensor
+) -> tuple[Tensor, ...]:
     """dy, the kernel's gradient, and tables whose first rows are d beta and d gamma."""
     y, table, kernel, x, second, dp = (t.contiguous() for t in (y, table, kernel, x, second, dp))
     dx, of_second = through_norm(x, second, dp, gradient_sums(x, second, dp, True), True)

@@ -33,6 +33,11 @@ GROUPS = 2  # of warps that have a band each
 REGISTERS = 65536  # of a multiprocessor
 
 
+def shares(n: int, of: int) -> int:
+    """How many parts of so much n has, the last of them perhaps smaller."""
+    return -(-n // of)
+
+
 @dataclass(frozen=True)
 class Tiles:
     """How a product is divided: bands of rows, tiles a warp, warps, groups of warps."""
@@ -58,7 +63,7 @@ class Tiles:
     @property
     def bands(self) -> int:
         """Of an image."""
-        return -(-self.H // self.band)
+        return shares(self.H, self.band)
 
     @property
     def threads(self) -> int:
@@ -73,7 +78,7 @@ class Tiles:
     @property
     def shared_of_weights(self) -> int:
         """Bytes of a block of `convolution_weights`: each group's tile and gradient, or a group's sums."""
-        gradient = -(-self.band * self.W // 16) * 16 * self.span
+        gradient = shares(self.band * self.W, 16) * 16 * self.span
         sums = 4 * 32 * self.warps * self.tiles * self.P // 8 * 4
         return max(self.groups * (self.tile + gradient), sums)
 
@@ -91,10 +96,12 @@ class Tiles:
 
 def _band(H: int, W: int, images: int, pixels: int, wanted: int) -> int:
     """Rows of a band: of at most so many pixels, and smaller where there would not be a band for each of `wanted`."""
-    bands = max(1, -(-H * W // pixels))
-    while bands < H and (-(-H // bands) * W > pixels or (images * bands < wanted and H >= 8 * bands)):
-        bands += 1 if -(-H // bands) * W > pixels else bands
-    return -(-H // min(bands, H))
+    bands = shares(H * W, pixels)
+    while bands < H and shares(H, bands) * W > pixels:
+        bands += 1
+    while images * bands < wanted and 8 * bands <= H:
+        bands *= 2
+    return shares(H, bands)
 
 
 @functools.cache
@@ -102,10 +109,10 @@ def tiles_of(shape: tuple[int, ...], processors: int) -> Tiles:
     """Of `convolution` for pictures (B, H, W, P)."""
     B, H, W, P = shape
     band = _band(H, W, B, PIXELS, processors * 3 // 4)
-    sixteens = -(-band * W // 16)
-    few = B * -(-H // band) < 2 * processors  # then more warps wait for each other's loads, where pixels are few
+    sixteens = shares(band * W, 16)
+    few = B * shares(H, band) < 2 * processors  # then more warps wait for each other's loads, where pixels are few
     tiles = min(WARP_TILES, 2) if few and sixteens <= 16 else WARP_TILES
-    return Tiles(P, H, W, band, tiles, -(-sixteens // tiles))
+    return Tiles(P, H, W, band, tiles, shares(sixteens, tiles))
 
 
 @functools.cache
@@ -113,7 +120,7 @@ def tiles_of_weights(shape: tuple[int, ...], processors: int) -> Tiles:
     """Of `convolution_weights`: as many groups as fit, of those that are wanted."""
     B, H, W, P = shape
     band = _band(H, W, B, WEIGHT_PIXELS, GROUPS * processors * 3 // 4)
-    warps = -(-(-(-9 * P // 16)) // WEIGHT_TILES)
+    warps = shares(shares(9 * P, 16), WEIGHT_TILES)
     found = Tiles(P, H, W, band, WEIGHT_TILES, warps, GROUPS)
     while found.groups > 1 and (found.shared_of_weights > SHARED or found.threads > 512):
         found = replace(found, groups=found.groups - 1)
@@ -124,12 +131,12 @@ def fits(x: Tensor, channels: int, dtype: torch.dtype) -> bool:
     """Whether the kernels can be used for this many channels (padded by TILE) of images (B, depth, H, W)."""
     if not x.is_cuda or x.numel() == 0 or dtype != torch.bfloat16 or os.environ.get("KOOPSIM_CLUSTERS") == "0":
         return False
-    return has_clusters(x.device) and fitting(x.shape[-2], x.shape[-1], -(-channels // TILE) * TILE)
+    return has_clusters(x.device) and fitting(x.shape[-2], x.shape[-1], shares(channels, TILE) * TILE)
 
 
 def fitting(H: int, W: int, P: int) -> bool:
     """Whether bands of such pictures fit into shared memory: those of many images, which are the largest."""
-    if P % TILE or P > MOST or W > min(PIXELS, WEIGHT_PIXELS):
+    if P % TILE or P > MOST or max(W, H) > min(PIXELS, WEIGHT_PIXELS):
         return False
     many = (1 << 20, H, W, P)
     return max(tiles_of(many, 132).shared, tiles_of_weights(many, 132).shared_of_weights) <= SHARED
@@ -139,7 +146,10 @@ def convolved(
     x: Tensor, kernel: Tensor, before: Tensor | None = None, turned: bool = False,
     moments: bool = False, after: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
-    """(y, sums (2, P, parts)) of `conv.cu`; before: the table of x; after: what the sums of dz xhat are of, its table."""
+    """(y, sums (2, P, parts)) of `conv.cu`.
+
+    before   the table of x;   after   what the sums of dz xhat are of, and its table
+    """
     processors = _processors(x.get_device())
     tiles = tiles_of(tuple(x.shape), processors)
     grid = min(len(x) * tiles.bands, tiles.blocks * processors)
@@ -158,11 +168,12 @@ def weight_gradient(x: Tensor, dy: Tensor, before: Tensor | None = None) -> Tens
     """(P, 3, 3, P) of `conv_weights.cu`; before: the table of x."""
     device, processors = x.get_device(), _processors(x.get_device())
     tiles = tiles_of_weights(tuple(x.shape), processors)
-    grid = min(-(-len(x) * tiles.bands // tiles.groups), processors)
+    grid = min(shares(len(x) * tiles.bands, tiles.groups), processors)
     parts, dw = x.new_empty(grid, 9 * tiles.P**2, dtype=torch.float32), x.new_empty(tiles.P, 3, 3, tiles.P)
     with torch.cuda.device_of(x):
         of_bands, sums = _weights(tiles, before is not None, device)
-        of_bands((grid,), tiles.threads, tiles.shared_of_weights, [x, dy, x if before is None else before, parts, len(x)])
+        tensors = [x, dy, x if before is None else before, parts]
+        of_bands((grid,), tiles.threads, tiles.shared_of_weights, [*tensors, len(x)])
         sums((9 * tiles.P**2 // 32,), 256, 1024, [parts, dw, grid])
     return dw
 

@@ -283,7 +283,7 @@ def through_norm(x: Tensor, table: Tensor, dy: Tensor, sums: Tensor, pool: bool)
     return dx, totals
 
 
-def _parts(sums: Tensor) -> dict[str, int]:
+def _parts(sums: Tensor) -> dict[str, Any]:
     return {"P": sums.shape[1], "PARTS": sums.shape[2], "ALL": triton.next_power_of_2(sums.shape[2])}
 
 
