@@ -54,7 +54,7 @@ class Operands:
 
 def library(of: Operands) -> dict[str, Work]:
     x, dy, w = of.planes()
-    same = ([0], [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    same = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 
     def backward(mask: list[bool]) -> Tensor:
         return next(t for t in torch.ops.aten.convolution_backward(dy, x, w, *same, mask) if t is not None)
@@ -117,7 +117,7 @@ def apart(batch: int, size: int, turns: int) -> list[dict]:
         if batch == 64:
             row["errors"] = errors(product, narrow)
         rows.append(row)
-        print(row, flush=True)
+        line(row)
     return rows
 
 
@@ -131,10 +131,10 @@ def varied(variant: str, turns: int) -> list[dict]:
         for batch, size in ((512, 32), (128, 32), (512, 16)):
             us = microseconds(normed(Operands(batch, size, 40)), turns)
             rows.append({"variant": variant, "batch": batch, "size": size, "us": us})
-            print(rows[-1], flush=True)
+            line(rows[-1])
     except Exception as error:  # a variant may have too much of something
         rows.append({"variant": variant, "failed": f"{type(error).__name__}: {str(error)[:200]}"})
-        print(rows[-1], flush=True)
+        line(rows[-1])
     finally:
         _set(before)
     return rows
@@ -165,14 +165,17 @@ def whole(batch: int, turns: int) -> dict:
     with in_precision("bf16"):
         found = measure(makers, DEVICE, turns, units)
     ms = {name: 1e3 * t.seconds for name, t in found.items()}
-    row = {
-        "work": "cifar10/sim-single, captured step",
-        "batch": batch,
-        "ms": ms,
-        "cudnn_over_ours": ms["cuDNN"] / ms["ours"],
-    }
-    print(row, flush=True)
-    return row
+    row = {"work": "cifar10/sim-single, captured step", "batch": batch, "ms": ms}
+    return row | {"cudnn_over_ours": ms["cuDNN"] / ms["ours"]}
+
+
+def line(row: dict) -> None:
+    """A row of the table, as soon as it is there."""
+    what = row.get("work") or row.get("product") or row["variant"]
+    times = "  ".join(f"{n} {t:.4g}" for n, t in (row.get("us") or row.get("ms") or {}).items())
+    more = f"{row['cudnn_over_ours']:.2f} x" if "cudnn_over_ours" in row else row.get("failed", "")
+    wrong = "  ".join(f"{n} {e:.1e}" for n, e in row.get("errors", {}).items())
+    print(f"{what:36} {row.get('batch', ''):>4} {row.get('size', ''):>3}  {times}  {more}  {wrong}", flush=True)
 
 
 def main() -> None:
@@ -189,10 +192,10 @@ def main() -> None:
 
     for batch in arguments.batches:
         steps.append(whole(batch, max(5, arguments.turns)))
+        line(steps[-1])
     for batch in arguments.batches:
         for size in (32, 16):
             products += apart(batch, size, arguments.turns)
-    save()
     for variant in arguments.variants:
         variants += varied(variant, arguments.turns)
     save()
