@@ -96,7 +96,7 @@ class VGG(nn.Module):
 
         layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
         last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
-        ours = conv_tiles.fits(x, self.channels, dtype)
+        ours = conv_tiles.taken_over(x, self.channels, dtype)
         y = patches(x, dtype)
         with torch.autocast(x.device.type, enabled=False):
             weights = [*(conv.weight for conv, _ in layers), last]

@@ -140,12 +140,12 @@ def test_bands_fit_where_they_are_used():
 
 def test_elsewhere_the_library_convolves(monkeypatch):
     x = torch.zeros(2, 3, 32, 32)
-    assert not conv_tiles.fits(x, 38, torch.bfloat16)
+    assert not conv_tiles.taken_over(x, 38, torch.bfloat16)
     if torch.cuda.is_available() and conv_tiles.has_clusters(torch.device("cuda")):
-        assert conv_tiles.fits(x.cuda(), 38, torch.bfloat16)
-        assert not conv_tiles.fits(x.cuda(), 38, torch.float32)
+        assert conv_tiles.taken_over(x.cuda(), 38, torch.bfloat16)
+        assert not conv_tiles.taken_over(x.cuda(), 38, torch.float32)
         monkeypatch.setenv("KOOPSIM_CLUSTERS", "0")
-        assert not conv_tiles.fits(x.cuda(), 38, torch.bfloat16)
+        assert not conv_tiles.taken_over(x.cuda(), 38, torch.bfloat16)
 
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)

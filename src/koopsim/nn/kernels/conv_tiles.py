@@ -6,7 +6,7 @@
 A picture is (B, H, W, P) in bfloat16, weights are (P, 3, 3, P): out, taps, in. A library's kernels are made for
 hundreds of channels; with 40 they use a small part of the tensor cores and read the picture several times. These hold
 a band of an image in shared memory and read it once, and what stands before and after a convolution (a normalisation,
-its statistics) is done on the way. For Hopper and later; `fits` says where. Tests: test_conv_kernels.py.
+its statistics) is done on the way. For Hopper and later; `taken_over` says where. Tests: test_conv_kernels.py.
 """
 
 import functools
@@ -127,7 +127,7 @@ def tiles_of_weights(shape: tuple[int, ...], processors: int) -> Tiles:
     return found
 
 
-def fits(x: Tensor, channels: int, dtype: torch.dtype) -> bool:
+def taken_over(x: Tensor, channels: int, dtype: torch.dtype) -> bool:
     """Whether the kernels can be used for this many channels (padded by TILE) of images (B, depth, H, W)."""
     if not x.is_cuda or x.numel() == 0 or dtype != torch.bfloat16 or os.environ.get("KOOPSIM_CLUSTERS") == "0":
         return False
