@@ -15,8 +15,8 @@ from koopsim.nn.lift import VGG
 
 CONVOLUTION = """
 extern "C" void product(int blocks, int threads, int bytes, const uint4* x, const uint4* kernel, const float* before,
-                        const uint4* seen, const float* after, uint4* y, float* sums, int images) {
-    launch(blocks, threads, bytes, [=] { convolution(x, kernel, before, seen, after, y, sums, images); });
+                        const uint4* seen, const float* after, uint4* y, float* sums, int images, int parts) {
+    launch(blocks, threads, bytes, [=] { convolution(x, kernel, before, seen, after, y, sums, images, parts); });
 }
 """
 WEIGHTS = """
@@ -97,9 +97,9 @@ def test_a_convolution(emulated_warps, P, H, W, images, band, mt, blocks, normed
     library = emulated_warps((*FILES, "conv.cu"), CONVOLUTION, **given)
     x, kernel, seen = picture(images, H, W, P), picture(P, 3, 3, P), picture(images, H, W, P)
     before, after = table_of(P), table_of(P)
-    y, sums = torch.full_like(x, torch.nan), torch.full((2, P, blocks), torch.nan)
+    y, sums = torch.full_like(x, torch.nan), torch.full((2, P, 2 * blocks + 1), torch.nan)
     places = pointers(x, kernel, before, seen, after, y, sums)
-    library.product(blocks, tiles.threads, tiles.shared, *places, images)
+    library.product(blocks, tiles.threads, tiles.shared, *places, images, sums.shape[2])
     near(y, exact(normed(x, before if normed_input else None), kernel, bool(turned)))
     if kind:
         assert not sums.isnan().any()

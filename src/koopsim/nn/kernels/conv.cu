@@ -12,7 +12,7 @@
 //
 //     SUMS 1: of y and y^2, as rounded          SUMS 2: of dz and dz xhat, dz = y where scale v + shift > 0, v in `seen`
 //
-// into sums (2, P, blocks), in a fixed order. More of the command line: MT, WARPS, BLOCKS (of a multiprocessor),
+// into sums (2, P, parts), in a fixed order. More of the command line: MT, WARPS, BLOCKS (of a multiprocessor),
 // NORMED, TURNED, SUMS.
 
 #define THREADS_CONV (WARPS * 32)
@@ -105,8 +105,9 @@ __device__ __forceinline__ void store_band(
     }
 }
 
-// All threads' sums, in the order of the threads, into (2, P, blocks).
-__device__ __forceinline__ void leave_sums(float* scratch, const float (&own)[2][8], const float* table, float* sums) {
+// All threads' sums, in the order of the threads, into (2, P, parts): a part for each block, zero in those that are left.
+__device__ __forceinline__ void leave_sums(
+    float* scratch, const float (&own)[2][8], const float* table, float* sums, int parts) {
     const int piece = threadIdx.x % PIECES, first = threadIdx.x / PIECES;
     if (first < EACH_CONV)
         UNROLL for (int which = 0; which < 2; which++)
@@ -117,15 +118,16 @@ __device__ __forceinline__ void leave_sums(float* scratch, const float (&own)[2]
         float total = 0.0f;
         for (int n = 0; n < EACH_CONV; n++) total += scratch[c * EACH_CONV + n];
         if (SUMS == 2 && c >= P) total *= table[c];  // row 1: 1/std
-        sums[c * gridDim.x + blockIdx.x] = total;
+        for (int part = blockIdx.x; part < parts; part += gridDim.x)
+            sums[c * parts + part] = part == blockIdx.x ? total : 0.0f;
     }
 }
 
-// x, y and seen (images, H, W, P), kernel (P, 9, P); tables (6, P): `before` of x, `after` of seen. Any grid that is not
-// larger than the number of bands.
+// x, y and seen (images, H, W, P), kernel (P, 9, P); tables (6, P): `before` of x, `after` of seen. Any grid up to the
+// number of parts.
 extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) convolution(
     const uint4* x, const uint4* kernel, const float* before, const uint4* seen, const float* after, uint4* y, float* sums,
-    int images) {
+    int images, int parts) {
     char *tile = (char*)SHARED, *weights = tile + TILE;
     float own[2][8] = {};
     load_weights(weights, kernel);
@@ -143,5 +145,5 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) convolution(
         store_band(tile, y + begin, SUMS == 2 ? seen + begin : seen, after, rows, own);
         block_sync();
     }
-    if constexpr (SUMS > 0) leave_sums((float*)tile, own, after, sums);
+    if constexpr (SUMS > 0) leave_sums((float*)tile, own, after, sums, parts);
 }

@@ -21,7 +21,7 @@ from koopsim.nn.kernels.cuda import Kernel, kernel
 from koopsim.nn.kernels.tcn_cluster import SHARED, has_clusters
 
 HOME = Path(__file__).parent
-PARTS_OF = tuple(HOME / name for name in ("mma.cu", "conv_tile.cu"))
+BEFORE = tuple(HOME / name for name in ("mma.cu", "conv_tile.cu"))
 TILE = 8  # channels: what a tensor core takes at once
 MOST = 64  # channels
 PIXELS = 512  # of a band, at most
@@ -31,6 +31,7 @@ WEIGHT_PIXELS = 512  # the same for the gradient of the weights
 WEIGHT_TILES = 3  # times 16 rows of a warp
 GROUPS = 2  # of warps that have a band each
 REGISTERS = 65536  # of a multiprocessor
+PARTS = 792  # of sums, as in `norm`, whose kernels add them up: no other number has to be compiled for
 
 
 def shares(n: int, of: int) -> int:
@@ -152,15 +153,15 @@ def convolved(
     """
     processors = _processors(x.get_device())
     tiles = tiles_of(tuple(x.shape), processors)
-    grid = min(len(x) * tiles.bands, tiles.blocks * processors)
+    grid = min(len(x) * tiles.bands, tiles.blocks * processors, PARTS)
     kind = 1 if moments else 2 if after is not None else 0
     y = torch.empty_like(x)
-    sums = x.new_empty(2, tiles.P, grid, dtype=torch.float32) if kind else None
+    sums = x.new_empty(2, tiles.P, PARTS, dtype=torch.float32) if kind else None
     with torch.cuda.device_of(x):
         launch = _convolution(tiles, before is not None, turned, kind, x.get_device())
         seen, table = after if after is not None else (x, x)
         tensors = [x, kernel, x if before is None else before, seen, table, y, y if sums is None else sums]
-        launch((grid,), tiles.threads, tiles.shared, [*tensors, len(x)])
+        launch((grid,), tiles.threads, tiles.shared, [*tensors, len(x), PARTS])
     return y, sums
 
 
@@ -185,11 +186,12 @@ def _processors(device: int) -> int:
 
 def _convolution(tiles: Tiles, normed: bool, turned: bool, kind: int, device: int) -> Kernel:
     given = tiles.defines() | {"BLOCKS": tiles.blocks, "NORMED": int(normed), "TURNED": int(turned), "SUMS": kind}
-    return kernel((*PARTS_OF, HOME / "conv.cu"), "convolution", tuple(given.items()), tiles.shared, device)
+    files = (*BEFORE, HOME / "conv.cu")
+    return kernel(files, "convolution", tuple(given.items()), tiles.shared, device, beside=True)
 
 
 def _weights(tiles: Tiles, normed: bool, device: int) -> tuple[Kernel, Kernel]:
-    files = (*PARTS_OF, HOME / "conv_weights.cu")
+    files = (*BEFORE, HOME / "conv_weights.cu")
     given = tuple((tiles.defines() | {"GROUPS": tiles.groups, "NORMED": int(normed)}).items())
     shared = {"convolution_weights": tiles.shared_of_weights, "weight_sums": 1024}
     of_bands, sums = (kernel(files, name, given, size, device) for name, size in shared.items())

@@ -6,7 +6,8 @@
 // Rows of the product are all pairs (tap, channel), in blocks of eight, columns the channels o. A group of warps has a
 // band at a time: the tile of u and, one pixel after the other, the gradient; each warp has MT times 16 rows, and keeps
 // their sums for all bands of its group. GROUPS of them are in a block: while one fetches, another multiplies. In the
-// end their sums are added, in order, and each block leaves a part; `weight_sums` adds the parts.
+// end their sums are added, in order, and each block leaves a part; `weight_sums` adds the parts. From the last band to
+// the first: the kernel before has read the gradient from the first to the last, which is still in the cache.
 // More of the command line: MT, WARPS (of a group), GROUPS, NORMED.
 
 #define NT (P / 8)
@@ -91,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS* WARPS * 32, 1) convolution_
     char *tile = (char*)SHARED + group * (TILE + GRADIENT), *pixels = tile + TILE;
     Products sums = {};
     clear_sides(tile, thread, GROUP);
-    for (int band = blockIdx.x * GROUPS + group; band < images * BANDS; band += gridDim.x * GROUPS) {
+    for (int band = images * BANDS - 1 - blockIdx.x * GROUPS - group; band >= 0; band -= gridDim.x * GROUPS) {
         const int top = band % BANDS * BAND;
         const long long image = (long long)(band / BANDS) * H * W * PIECES;
         load_gradient(pixels, gradient + image, top, thread);

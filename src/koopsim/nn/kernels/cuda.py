@@ -18,6 +18,7 @@ from koopsim.datasets.cache import data_folder
 from koopsim.errors import KoopsimError
 
 MAX_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, in percent
 LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 CLUSTERS = Path(__file__).with_name("cluster.cu")
 
@@ -62,10 +63,12 @@ def kernel(
     shared: int,
     device: int,
     large: bool = False,
+    beside: bool = False,
 ) -> Kernel:
     """The kernel `name` of a file or of several (behind cluster.cu) for a device, with so many bytes of shared memory.
 
-    large   its clusters have more than the eight blocks that every GPU with clusters takes
+    large    its clusters have more than the eight blocks that every GPU with clusters takes
+    beside   several blocks are to share a multiprocessor: as much of its cache as there is becomes shared memory
     """
     major, minor = torch.cuda.get_device_capability(device)
     options = (f"-arch=sm_{major}{minor}", "-std=c++17", *(f"-D{key}={value}" for key, value in defines))
@@ -77,6 +80,8 @@ def kernel(
     _check(driver.cuModuleLoadData(ctypes.byref(module), code), name)
     _check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
     _check(driver.cuFuncSetAttribute(function, MAX_SHARED, shared), name)
+    if beside:
+        _check(driver.cuFuncSetAttribute(function, CARVEOUT, 100), name)
     if large:
         _check(driver.cuFuncSetAttribute(function, LARGE_CLUSTERS, 1), name)
     return Kernel(function, name)
