@@ -1,12 +1,11 @@
 """Whether our convolutions by tensor cores win: each product beside cuDNN's, then the whole training step, in turns.
 
-    python benchmarks/conv_turns.py [--out results/h200/conv.json] [--variants "PIXELS=256" "FLIGHT=12 GROUPS=1"]
+    python benchmarks/conv_turns.py [--out results/h200/conv.json] [--variants "PIXELS=256" "FLIGHT=6 GROUPS=1"]
 
 Ours have 40 channels, which is what 38 are padded to; cuDNN is asked for 40 and for the 48 that it has been given so
 far. `normed` are the products as a step has them, with a normalisation on the way in and sums on the way out. Kept are
-kernels that win 10%. A variant sets constants of `conv_tiles` (PIXELS and WARP_TILES of a warp's share, FLIGHT loads on
-their way, WEIGHT_PIXELS, WEIGHT_TILES, GROUPS); it is timed beside the others at the largest batches. On an H200 about
-a minute.
+kernels that win 10%. A variant sets constants of `conv_tiles` (PIXELS of a band, WARP_TILES, FLIGHT; WEIGHT_PIXELS,
+WEIGHT_TILES, WEIGHT_FLIGHT, GROUPS) and is timed as `normed` is. About a minute on an H200.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from koopsim.nn.kernels import conv_tiles
 
 DEVICE = torch.device("cuda")
 REPEATS = 10  # of a product in a graph
-VARIANTS = ("PIXELS=256", "WARP_TILES=2 PIXELS=256", "FLIGHT=12", "WEIGHT_TILES=6", "WEIGHT_PIXELS=256")
+VARIANTS = ("PIXELS=256", "WARP_TILES=2 PIXELS=256", "FLIGHT=6", "WEIGHT_TILES=6", "WEIGHT_PIXELS=256")
 
 Work = Callable[[], object]
 

@@ -88,13 +88,10 @@ SHAPES = [  # P, H, W, images, band, tiles of a warp, blocks
 ]
 
 
-@pytest.mark.parametrize(("normed_input", "turned", "kind"), [(0, 0, 0), (1, 0, 1), (0, 1, 2)])
-@pytest.mark.parametrize(("P", "H", "W", "images", "band", "mt", "blocks"), SHAPES)
-def test_a_convolution(emulated_warps, P, H, W, images, band, mt, blocks, normed_input, turned, kind):
-    torch.manual_seed(P + H)
-    tiles = conv_tiles.Tiles(P, H, W, band, mt, shares(shares(band * W, 16), mt))
-    given = tiles.defines() | {"BLOCKS": 1, "NORMED": normed_input, "TURNED": turned, "SUMS": kind, "FLIGHT": 2}
-    library = emulated_warps((*FILES, "conv.cu"), CONVOLUTION, **given)
+def check_convolution(build, tiles, images: int, blocks: int, normed_input: int, turned: int, kind: int) -> None:
+    P, H, W = tiles.P, tiles.H, tiles.W
+    given = tiles.defines() | {"BLOCKS": 1, "NORMED": normed_input, "TURNED": turned, "SUMS": kind}
+    library = build((*FILES, "conv.cu"), CONVOLUTION, **given)
     x, kernel, seen = picture(images, H, W, P), picture(P, 3, 3, P), picture(images, H, W, P)
     before, after = table_of(P), table_of(P)
     y, sums = torch.full_like(x, torch.nan), torch.full((2, P, 2 * blocks + 1), torch.nan)
@@ -106,14 +103,10 @@ def test_a_convolution(emulated_warps, P, H, W, images, band, mt, blocks, normed
         near(sums.double().sum(2), exact_sums(y, None if kind == 1 else (seen, after)), 1e-5)
 
 
-@pytest.mark.parametrize("normed_input", [0, 1])
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize(("P", "H", "W", "images", "band", "mt", "blocks"), SHAPES)
-def test_the_gradient_of_the_weights(emulated_warps, P, H, W, images, band, mt, blocks, groups, normed_input):
-    torch.manual_seed(P + H)
-    tiles = conv_tiles.Tiles(P, H, W, band, mt, shares(shares(9 * P, 16), mt), groups)
-    given = tiles.defines() | {"GROUPS": groups, "NORMED": normed_input, "FLIGHT": 2}
-    library = emulated_warps((*FILES, "conv_weights.cu"), WEIGHTS, **given)
+def check_weights(build, tiles, images: int, blocks: int, normed_input: int) -> None:
+    P, H, W = tiles.P, tiles.H, tiles.W
+    given = tiles.defines() | {"GROUPS": tiles.groups, "NORMED": normed_input}
+    library = build((*FILES, "conv_weights.cu"), WEIGHTS, **given)
     x, dy, before = picture(images, H, W, P), picture(images, H, W, P), table_of(P)
     parts, dw = torch.full((blocks, 9 * P * P), torch.nan), torch.full((P, 3, 3, P), torch.nan).bfloat16()
     library.product(blocks, tiles.threads, tiles.shared_of_weights, *pointers(x, dy, before, parts), images)
@@ -121,6 +114,35 @@ def test_the_gradient_of_the_weights(emulated_warps, P, H, W, images, band, mt, 
     near(parts.double().sum(0).view(P, 3, 3, P), want, 1e-5)
     library.sums(*pointers(parts, dw), blocks)
     near(dw, want)
+
+
+@pytest.mark.parametrize(("normed_input", "turned", "kind"), [(0, 0, 0), (1, 0, 1), (0, 1, 2)])
+@pytest.mark.parametrize(("P", "H", "W", "images", "band", "mt", "blocks"), SHAPES)
+def test_a_convolution(emulated_warps, P, H, W, images, band, mt, blocks, normed_input, turned, kind):
+    torch.manual_seed(P + H)
+    tiles = conv_tiles.Tiles(P, H, W, band, mt, shares(shares(band * W, 16), mt))
+    check_convolution(emulated_warps, tiles, images, blocks, normed_input, turned, kind)
+
+
+@pytest.mark.parametrize("normed_input", [0, 1])
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("P", "H", "W", "images", "band", "mt", "blocks"), SHAPES)
+def test_the_gradient_of_the_weights(emulated_warps, P, H, W, images, band, mt, blocks, groups, normed_input):
+    torch.manual_seed(P + H)
+    tiles = conv_tiles.Tiles(P, H, W, band, mt, shares(shares(9 * P, 16), mt), groups)
+    check_weights(emulated_warps, tiles, images, blocks, normed_input)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch", [64, 512])
+@pytest.mark.parametrize(("P", "size"), [(40, 32), (40, 16), (24, 28), (24, 14)])
+def test_as_they_are_divided_on_an_h200(emulated_warps, P, size, batch):
+    """The sizes that a GPU is given, for two images of the batch."""
+    shape = batch, size, size, P
+    tiles = conv_tiles.tiles_of(shape, 132)
+    check_convolution(emulated_warps, tiles, 2, 3, 1, 0, 1)
+    check_convolution(emulated_warps, tiles, 2, 3, 0, 1, 2)
+    check_weights(emulated_warps, conv_tiles.tiles_of_weights(shape, 132), 2, 1, 1)
 
 
 def test_bands_fit_where_they_are_used():

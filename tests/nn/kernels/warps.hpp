@@ -1,5 +1,6 @@
-// CUDA kernels of tensor cores on a CPU: a thread is a fibre, which runs until it waits for others. So the first thread
-// is as far ahead of the rest as barriers allow, and what a missing barrier would spoil is spoilt every time.
+// CUDA kernels of tensor cores on a CPU: a thread is a fibre, which runs until it waits for others. The first thread, and
+// the first warp, is as far ahead of the rest as barriers allow, and what is fetched arrives when it is waited for: what
+// a missing barrier would spoil is spoilt every time.
 #define EMULATED
 #define __device__
 #define __global__
@@ -63,6 +64,16 @@ static Barrier everybody;
 static std::map<int, Barrier> groups;
 static void block_sync() { everybody.wait(fibres.size()); }
 static void group_sync(int group, int threads) { groups[group].wait(threads); }
+
+struct Fetch { char *to; const char* from; };
+static std::vector<std::vector<Fetch>> fetches;  // of each thread
+static void fetch4(float* to, const float* from) { fetches[threadIdx.x].push_back({(char*)to, (const char*)from}); }
+static void end_of_group() {}
+template <int LEFT> static void wait_for_groups() {
+    static_assert(LEFT == 0);
+    for (auto [to, from] : fetches[threadIdx.x]) std::memcpy(to, from, 16);
+    fetches[threadIdx.x].clear();
+}
 
 struct Warp {
     Barrier barrier;
@@ -130,6 +141,7 @@ template <class F> static void launch(int blocks, int threads, int bytes, F kern
         own_memory.assign((bytes + 15) / 16, {0xffffffffu, 0xffffffffu, 0xffffffffu, 0xffffffffu});  // nan
         blockIdx.x = each, gridDim.x = blocks, work = kernel;
         everybody = {}, groups.clear(), fibres.clear(), warps.assign((threads + 31) / 32, {});
+        fetches.assign(threads, {});
         for (int i = 0; i < threads; i++) {
             fibres.push_back(std::make_unique<Fibre>());
             Fibre& own = *fibres.back();
@@ -138,15 +150,18 @@ template <class F> static void launch(int blocks, int threads, int bytes, F kern
             own.context.uc_stack.ss_sp = own.stack.data(), own.context.uc_stack.ss_size = own.stack.size();
             makecontext(&own.context, begin, 0);
         }
-        for (bool left = true; left;) {
-            left = moved = false;
-            for (int i = 0; i < threads; i++)
-                if (!fibres[i]->done) {
-                    threadIdx.x = i;
-                    swapcontext(&scheduler, &fibres[i]->context);
-                    left |= !fibres[i]->done;
-                }
-            if (left && !moved) std::fprintf(stderr, "threads wait for each other\n"), std::abort();
+        for (bool left = true, any = true; left;) {
+            if (!any) std::fprintf(stderr, "threads wait for each other\n"), std::abort();
+            left = any = false;
+            for (int from = 0; from < threads; from += 32) {
+                do {
+                    moved = false;
+                    for (int i = from; i < from + 32 && i < threads; i++)
+                        if (!fibres[i]->done) threadIdx.x = i, swapcontext(&scheduler, &fibres[i]->context);
+                    any |= moved;
+                } while (moved);
+            }
+            for (auto& fibre : fibres) left |= !fibre->done;
         }
     }
 }

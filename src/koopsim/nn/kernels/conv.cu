@@ -25,7 +25,7 @@ typedef float Products[MT][NT][4];
 __device__ __forceinline__ void load_weights(char* weights, const uint4* kernel) {  // (out, taps, in)
     for (int i = threadIdx.x; i < 9 * P * PIECES; i += THREADS_CONV) {
         const int o = i / (9 * PIECES), tap = i / PIECES % 9;
-        *(uint4*)(weights + tap * MATRIX + o * SPAN + i % PIECES * 16) = kernel[i];
+        fetch_or_clear(weights + tap * MATRIX + o * SPAN + i % PIECES * 16, kernel + i, true);
     }
 }
 
@@ -136,6 +136,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, BLOCKS) convolution(
         const int top = band % BANDS * BAND, rows = H - top < BAND ? H - top : BAND;
         const long long image = (long long)(band / BANDS) * H * W * PIECES, begin = image + top * W * PIECES;
         load_tile<THREADS_CONV, NORMED>(tile, x + image, before, top, threadIdx.x);
+        fetched();  // the weights, too
         block_sync();
         Products products = {};
         multiply_band(products, tile, weights);

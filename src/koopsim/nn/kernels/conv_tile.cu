@@ -31,6 +31,17 @@ __device__ __forceinline__ uint4 normalised(const uint4& v, const float* scale, 
     return {rounded(z[0], z[1]), rounded(z[2], z[3]), rounded(z[4], z[5]), rounded(z[6], z[7])};
 }
 
+// A piece on its way while the thread goes on, or zeros.
+__device__ __forceinline__ void fetch_or_clear(char* to, const uint4* from, bool inside) {
+    if (inside) fetch4((float*)to, (const float*)from);
+    else *(uint4*)to = {0, 0, 0, 0};
+}
+// All that this thread has fetched is there; a barrier tells the others.
+__device__ __forceinline__ void fetched() {
+    end_of_group();
+    wait_for_groups<0>();
+}
+
 // The columns left and right of the tile's pixels: zero for good.
 __device__ __forceinline__ void clear_sides(char* tile, int thread, int threads) {
     for (int i = thread; i < 2 * (BAND + 2) * PIECES; i += threads) {
@@ -40,14 +51,22 @@ __device__ __forceinline__ void clear_sides(char* tile, int thread, int threads)
 }
 
 // The pixels and the rows above and below them, of the band that begins at row `top` of an image. NORM: what lies
-// there is before a normalisation and a ReLU, whose scale and shift are rows 2 and 3 of the table.
+// there is before a normalisation and a ReLU, whose scale and shift are rows 2 and 3 of the table. Else it is fetched.
 template <int COUNT, bool NORM>
 __device__ __forceinline__ void load_tile(char* tile, const uint4* image, const float* table, int top, int thread) {
     constexpr int EACH = COUNT / PIECES, ALL = (BAND + 2) * W;
     const int piece = thread % PIECES, first = thread / PIECES;
     if (first >= EACH) return;
+    if constexpr (!NORM) {
+        for (int p = first; p < ALL; p += EACH) {
+            const int row = top - 1 + p / W;
+            char* to = tile + corner(p) + SPAN + piece * 16;
+            fetch_or_clear(to, image + (row * W + p % W) * PIECES + piece, row >= 0 && row < H);
+        }
+        return;
+    }
     float scale[8], shift[8];
-    if constexpr (NORM) of_piece(table, 2, piece, scale), of_piece(table, 3, piece, shift);
+    of_piece(table, 2, piece, scale), of_piece(table, 3, piece, shift);
     for (int begin = first; begin < ALL; begin += FLIGHT * EACH) {
         uint4 v[FLIGHT];
         UNROLL for (int n = 0; n < FLIGHT; n++) {
@@ -58,8 +77,7 @@ __device__ __forceinline__ void load_tile(char* tile, const uint4* image, const 
         UNROLL for (int n = 0; n < FLIGHT; n++) {
             const int p = begin + n * EACH, row = top - 1 + p / W;
             if (p >= ALL) continue;
-            if constexpr (NORM)
-                if (row >= 0 && row < H) v[n] = normalised(v[n], scale, shift);  // beyond the image it stays zero
+            if (row >= 0 && row < H) v[n] = normalised(v[n], scale, shift);  // beyond the image it stays zero
             *(uint4*)(tile + corner(p) + SPAN + piece * 16) = v[n];
         }
     }

@@ -26,8 +26,9 @@ TILE = 8  # channels: what a tensor core takes at once
 MOST = 64  # channels
 PIXELS = 512  # of a band, at most
 WARP_TILES = 4  # times 16 pixels of a warp
-FLIGHT = 6  # loads of a thread on their way at once
+FLIGHT = 12  # loads of a thread on their way at once
 WEIGHT_PIXELS = 512  # the same for the gradient of the weights
+WEIGHT_FLIGHT = 6  # which has sums in its registers while it loads
 WEIGHT_TILES = 3  # times 16 rows of a warp
 GROUPS = 2  # of warps that have a band each
 REGISTERS = 65536  # of a multiprocessor
@@ -41,7 +42,7 @@ def shares(n: int, of: int) -> int:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a product is divided: bands of rows, tiles a warp, warps, groups of warps."""
+    """How a product is divided: bands of rows, tiles a warp, warps, groups of warps; loads on their way."""
 
     P: int
     H: int
@@ -50,6 +51,7 @@ class Tiles:
     tiles: int
     warps: int
     groups: int = 1
+    flight: int = 2
 
     @property
     def span(self) -> int:
@@ -92,7 +94,7 @@ class Tiles:
     def defines(self) -> dict[str, int]:
         """What the compiler is told of both kernels."""
         shape = {"P": self.P, "H": self.H, "W": self.W, "BAND": self.band}
-        return shape | {"MT": self.tiles, "WARPS": self.warps, "FLIGHT": FLIGHT}
+        return shape | {"MT": self.tiles, "WARPS": self.warps, "FLIGHT": self.flight}
 
 
 def _band(H: int, W: int, images: int, pixels: int, wanted: int) -> int:
@@ -113,7 +115,7 @@ def tiles_of(shape: tuple[int, ...], processors: int) -> Tiles:
     sixteens = shares(band * W, 16)
     few = B * shares(H, band) < 2 * processors  # then more warps wait for each other's loads, where pixels are few
     tiles = min(WARP_TILES, 2) if few and sixteens <= 16 else WARP_TILES
-    return Tiles(P, H, W, band, tiles, shares(sixteens, tiles))
+    return Tiles(P, H, W, band, tiles, shares(sixteens, tiles), 1, FLIGHT)
 
 
 @functools.cache
@@ -122,7 +124,7 @@ def tiles_of_weights(shape: tuple[int, ...], processors: int) -> Tiles:
     B, H, W, P = shape
     band = _band(H, W, B, WEIGHT_PIXELS, GROUPS * processors * 3 // 4)
     warps = shares(shares(9 * P, 16), WEIGHT_TILES)
-    found = Tiles(P, H, W, band, WEIGHT_TILES, warps, GROUPS)
+    found = Tiles(P, H, W, band, WEIGHT_TILES, warps, GROUPS, WEIGHT_FLIGHT)
     while found.groups > 1 and (found.shared_of_weights > SHARED or found.threads > 512):
         found = replace(found, groups=found.groups - 1)
     return found
@@ -131,6 +133,8 @@ def tiles_of_weights(shape: tuple[int, ...], processors: int) -> Tiles:
 def taken_over(x: Tensor, channels: int, dtype: torch.dtype) -> bool:
     """Whether the kernels can be used for this many channels (padded by TILE) of images (B, depth, H, W)."""
     if not x.is_cuda or x.numel() == 0 or dtype != torch.bfloat16 or os.environ.get("KOOPSIM_CLUSTERS") == "0":
+        return False
+    if torch.compiler.is_compiling():  # it would look into all of this, for each number of images
         return False
     return has_clusters(x.device) and fitting(x.shape[-2], x.shape[-1], shares(channels, TILE) * TILE)
 

@@ -23,16 +23,8 @@ __device__ __forceinline__ void load_gradient(char* to, const uint4* image, int 
     constexpr int EACH = GROUP / PIECES, ALL = SIXTEENS * 16;
     const int piece = thread % PIECES, first = thread / PIECES, inside = (H - top < BAND ? H - top : BAND) * W;
     if (first >= EACH) return;
-    for (int begin = first; begin < ALL; begin += FLIGHT * EACH) {
-        uint4 v[FLIGHT];
-        UNROLL for (int n = 0; n < FLIGHT; n++) {
-            const int p = begin + n * EACH;
-            v[n] = {0, 0, 0, 0};
-            if (p < inside) v[n] = image[(top * W + p) * PIECES + piece];
-        }
-        UNROLL for (int n = 0; n < FLIGHT; n++)
-            if (begin + n * EACH < ALL) *(uint4*)(to + (begin + n * EACH) * SPAN + piece * 16) = v[n];
-    }
+    for (int p = first; p < ALL; p += EACH)
+        fetch_or_clear(to + p * SPAN + piece * 16, image + (top * W + p) * PIECES + piece, p < inside);
 }
 
 // Sixteen pixels at a time. The rows of a matrix in shared memory are pixels: both factors are turned as they are read.
@@ -97,6 +89,7 @@ extern "C" __global__ void __launch_bounds__(GROUPS* WARPS * 32, 1) convolution_
         const long long image = (long long)(band / BANDS) * H * W * PIECES;
         load_gradient(pixels, gradient + image, top, thread);
         load_tile<GROUP, NORMED>(tile, x + image, before, top, thread);
+        fetched();
         group_sync(group, GROUP);
         multiply_band(sums, tile, pixels, warp);
         group_sync(group, GROUP);
