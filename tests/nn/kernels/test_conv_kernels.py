@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
-from koopsim.nn.kernels import conv_tiles
+from koopsim.nn.kernels import conv_tiles, cuda
 from koopsim.nn.kernels.conv_tiles import shares
 from koopsim.nn.lift import VGG
 
@@ -265,7 +265,10 @@ def test_on_cuda_a_training_step_is_the_twin_s(image, channels, batch, monkeypat
         biases = {id(g) for (n, _), g in zip(own.named_parameters(), grads, strict=True) if n in ZERO}
         return [float((a.double() - b).norm() / b.double().norm()) for a, b in pairs if id(a) not in biases]
 
+    conv_tiles.build_stages((batch, *image[1:], shares(channels, 8) * 8), 0)
+    built = cuda._machine_code.cache_info().misses
     ours, theirs = errors("1"), errors("0")
+    assert cuda._machine_code.cache_info().misses == built, "not all that a step needs was built at once"
     assert max(theirs) < 0.2
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         assert a < 1.3 * b + 2e-3, (i, a, b)

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch import Tensor
 
-from koopsim.nn.kernels.conv_tiles import convolved, weight_gradient
+from koopsim.nn.kernels.conv_tiles import build_stages, convolved, weight_gradient
 from koopsim.nn.kernels.norm import gradient_sums, mapped, moments, statistics, through_norm
 from koopsim.nn.kernels.operators import operator
 
@@ -30,7 +30,10 @@ def _statistics(sums: Tensor | None, y: Tensor, norm: Norm, eps: float) -> Tenso
 
 
 def _run_table(y: Tensor, norm: Norm, eps: float) -> Tensor:
+    """It comes first in a step: the kernels of what follows are built here, all at once."""
     y = y.contiguous()
+    if y.is_cuda:
+        build_stages(tuple(y.shape), y.get_device())
     return _statistics(moments(y), y, norm, eps)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from koopsim.nn.kernels.cuda import Kernel, kernel
+from koopsim.nn.kernels.cuda import Defines, Kernel, build_ahead, kernel
 from koopsim.nn.kernels.tcn_cluster import SHARED, has_clusters
 
 HOME = Path(__file__).parent
@@ -188,15 +188,37 @@ def _processors(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
+CONVOLUTION, WEIGHTS = (*BEFORE, HOME / "conv.cu"), (*BEFORE, HOME / "conv_weights.cu")
+
+
+def _defines(tiles: Tiles, normed: bool, turned: bool, kind: int) -> Defines:
+    given = {"BLOCKS": tiles.blocks, "NORMED": int(normed), "TURNED": int(turned), "SUMS": kind}
+    return tuple((tiles.defines() | given).items())
+
+
+def _weight_defines(tiles: Tiles, normed: bool) -> Defines:
+    return tuple((tiles.defines() | {"GROUPS": tiles.groups, "NORMED": int(normed)}).items())
+
+
 def _convolution(tiles: Tiles, normed: bool, turned: bool, kind: int, device: int) -> Kernel:
-    given = tiles.defines() | {"BLOCKS": tiles.blocks, "NORMED": int(normed), "TURNED": int(turned), "SUMS": kind}
-    files = (*BEFORE, HOME / "conv.cu")
-    return kernel(files, "convolution", tuple(given.items()), tiles.shared, device, beside=True)
+    given = _defines(tiles, normed, turned, kind)
+    return kernel(CONVOLUTION, "convolution", given, tiles.shared, device, beside=True)
 
 
 def _weights(tiles: Tiles, normed: bool, device: int) -> tuple[Kernel, Kernel]:
-    files = (*BEFORE, HOME / "conv_weights.cu")
-    given = tuple((tiles.defines() | {"GROUPS": tiles.groups, "NORMED": int(normed)}).items())
-    shared = {"convolution_weights": tiles.shared_of_weights, "weight_sums": 1024}
-    of_bands, sums = (kernel(files, name, given, size, device) for name, size in shared.items())
-    return of_bands, sums
+    given = _weight_defines(tiles, normed)
+    of_bands = kernel(WEIGHTS, "convolution_weights", given, tiles.shared_of_weights, device)
+    return of_bands, kernel(WEIGHTS, "weight_sums", given, 1024, device)
+
+
+@functools.cache
+def build_stages(shape: tuple[int, ...], device: int) -> None:
+    """All kernels of a VGG's step on pictures (B, H, W, P), side by side: one after the other they take seconds."""
+    B, H, W, P = shape
+    wanted = []
+    for size, plain in (((B, H, W, P), False), ((B, H // 2, W // 2, P), True)):
+        tiles, weights = tiles_of(size, _processors(device)), tiles_of_weights(size, _processors(device))
+        kinds = [(True, False, 1), (False, True, 2), *([(False, False, 1), (False, True, 0)] if plain else [])]
+        wanted += [(CONVOLUTION, _defines(tiles, *kind)) for kind in kinds]
+        wanted += [(WEIGHTS, _weight_defines(weights, normed)) for normed in ((True, False) if plain else (True,))]
+    build_ahead(wanted, device)

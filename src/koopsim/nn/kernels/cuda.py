@@ -8,6 +8,7 @@ import ctypes
 import functools
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,8 @@ MAX_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, in percent
 LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 CLUSTERS = Path(__file__).with_name("cluster.cu")
+
+Defines = tuple[tuple[str, int], ...]  # of the compiler's command line
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Launch:
 def kernel(
     source: Path | tuple[Path, ...],
     name: str,
-    defines: tuple[tuple[str, int], ...],
+    defines: Defines,
     shared: int,
     device: int,
     large: bool = False,
@@ -70,11 +73,8 @@ def kernel(
     large    its clusters have more than the eight blocks that every GPU with clusters takes
     beside   several blocks are to share a multiprocessor: as much of its cache as there is becomes shared memory
     """
-    major, minor = torch.cuda.get_device_capability(device)
-    options = (f"-arch=sm_{major}{minor}", "-std=c++17", *(f"-D{key}={value}" for key, value in defines))
     files = source if isinstance(source, tuple) else (source,)
-    text = "".join(file.read_text() for file in (CLUSTERS, *files))
-    code, module, function = _machine_code(text, options), ctypes.c_void_p(), ctypes.c_void_p()
+    code, module, function = _machine_code(files, defines, device), ctypes.c_void_p(), ctypes.c_void_p()
     driver = _driver()
     torch.cuda.current_stream(device)  # PyTorch makes its context the current one
     _check(driver.cuModuleLoadData(ctypes.byref(module), code), name)
@@ -87,8 +87,18 @@ def kernel(
     return Kernel(function, name)
 
 
-def _machine_code(source: str, options: tuple[str, ...]) -> bytes:
+def build_ahead(wanted: list[tuple[tuple[Path, ...], Defines]], device: int) -> None:
+    """Compile side by side what is not in the cache: the compiler leaves Python's lock to others."""
+    with ThreadPoolExecutor(thread_name_prefix="koopsim-builds") as threads:
+        list(threads.map(lambda each: _machine_code(*each, device), wanted))
+
+
+@functools.cache
+def _machine_code(files: tuple[Path, ...], defines: Defines, device: int) -> bytes:
     """From the cache, or compiled and put there."""
+    major, minor = torch.cuda.get_device_capability(device)
+    options = (f"-arch=sm_{major}{minor}", "-std=c++17", *(f"-D{key}={value}" for key, value in defines))
+    source = "".join(file.read_text() for file in (CLUSTERS, *files))
     version = f"{torch.version.cuda} {' '.join(options)}\n{source}"
     file = data_folder() / "kernels" / f"{hashlib.sha256(version.encode()).hexdigest()[:32]}.cubin"
     if file.exists():
