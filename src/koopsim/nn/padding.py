@@ -32,9 +32,9 @@ SLICES = 256  # of the pixels
 Shapes = tuple[tuple[int, ...], ...]  # (out, in, height, width) each
 
 
-def padded(channels: int) -> int:
-    """The next multiple of TILE."""
-    return -(-channels // TILE) * TILE
+def padded(channels: int, tile: int = TILE) -> int:
+    """The next multiple of TILE, or of what a kernel takes at once."""
+    return -(-channels // tile) * tile
 
 
 def patches(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -71,41 +71,46 @@ def images_of_depth(x: Tensor, depth: int, dtype: torch.dtype) -> Tensor:
     return F.pad(x, (0, 0, 0, 0, 0, depth - x.shape[1])).to(dtype, memory_format=torch.channels_last)
 
 
-def padded_kernels(kernels: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """The padded kernels, channels last in memory."""
-    shapes = _padded_shapes(_shapes(kernels))
-    parts = _padded(kernels, dtype).split([math.prod(shape) for shape in shapes])
+def padded_kernels(kernels: Sequence[Tensor], dtype: torch.dtype, tile: int = TILE) -> list[Tensor]:
+    """The padded kernels, channels last in memory; patches of the first are padded by TILE in any case."""
+    shapes = _padded_shapes(_shapes(kernels), tile)
+    parts = _padded(kernels, dtype, tile).split([math.prod(shape) for shape in shapes])
     return [part.view(o, h, w, i).permute(0, 3, 1, 2) for part, (o, i, h, w) in zip(parts, shapes, strict=True)]
 
 
-def _run(kernels: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+def _run(kernels: Sequence[Tensor], dtype: torch.dtype, tile: int) -> Tensor:
     vector, offsets = common_vector(kernels)
-    return _taken(vector, _forth(_shapes(kernels), offsets, vector.device), dtype)
+    return _taken(vector, _forth(_shapes(kernels), offsets, vector.device, tile), dtype)
 
 
-def _run_backward(row: Tensor, kernels: Sequence[Tensor]) -> Tensor:
+def _run_backward(row: Tensor, kernels: Sequence[Tensor], tile: int) -> Tensor:
     """The kernels' gradients one after the other."""
-    return _taken(row.contiguous(), _back(_shapes(kernels), row.device), kernels[0].dtype)
+    return _taken(row.contiguous(), _back(_shapes(kernels), row.device, tile), kernels[0].dtype)
 
 
-def _gradients(ctx: Any, row: Tensor) -> tuple[list[Tensor], None]:
+def _keep(ctx: Any, inputs: tuple[list[Tensor], torch.dtype, int], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs[0])
+    ctx.tile = inputs[2]
+
+
+def _gradients(ctx: Any, row: Tensor) -> tuple[list[Tensor], None, None]:
     kernels = ctx.saved_tensors
-    parts = _padded_backward(row, kernels).split([k.numel() for k in kernels])
-    return [part.view(k.shape) for part, k in zip(parts, kernels, strict=True)], None
+    parts = _padded_backward(row, kernels, ctx.tile).split([k.numel() for k in kernels])
+    return [part.view(k.shape) for part, k in zip(parts, kernels, strict=True)], None, None
 
 
 _padded_backward = operator(
-    "padded_kernels_backward(Tensor row, Tensor[] kernels) -> Tensor",
+    "padded_kernels_backward(Tensor row, Tensor[] kernels, int tile) -> Tensor",
     _run_backward,
-    fake=lambda row, kernels: kernels[0].new_empty(sum(k.numel() for k in kernels)),
+    fake=lambda row, kernels, tile: kernels[0].new_empty(sum(k.numel() for k in kernels)),
 )
 _padded = operator(
-    "padded_kernels(Tensor[] kernels, ScalarType dtype) -> Tensor",
+    "padded_kernels(Tensor[] kernels, ScalarType dtype, int tile) -> Tensor",
     _run,
-    fake=lambda kernels, dtype: kernels[0].new_empty(
-        sum(math.prod(shape) for shape in _padded_shapes(_shapes(kernels))), dtype=dtype
+    fake=lambda kernels, dtype, tile: kernels[0].new_empty(
+        sum(math.prod(shape) for shape in _padded_shapes(_shapes(kernels), tile)), dtype=dtype
     ),
-    setup=lambda ctx, inputs, output: ctx.save_for_backward(*inputs[0]),
+    setup=_keep,
     backward=_gradients,
 )
 
@@ -123,19 +128,21 @@ def _shapes(kernels: Sequence[Tensor]) -> Shapes:
     return tuple(tuple(k.shape) for k in kernels)
 
 
-def _padded_shapes(shapes: Shapes) -> Shapes:
+def _padded_shapes(shapes: Shapes, tile: int) -> Shapes:
     last = len(shapes) - 1
     return tuple(
-        (padded(o) if layer < last else o, *((padded(i), h, w) if layer else (padded(i * h * w), 1, 1)))
+        (padded(o, tile) if layer < last else o, *((padded(i, tile), h, w) if layer else (padded(i * h * w), 1, 1)))
         for layer, (o, i, h, w) in enumerate(shapes)
     )
 
 
 @functools.cache  # kept for good: a captured CUDA graph that reads a table must never find it gone
-def _forth(shapes: Shapes, offsets: Sequence[int], device: torch.device) -> Tensor:
+def _forth(shapes: Shapes, offsets: Sequence[int], device: torch.device, tile: int) -> Tensor:
     """Where in their vector each padded entry comes from; -1: from nowhere."""
     found = []
-    for layer, ((o, i, h, w), wide, offset) in enumerate(zip(shapes, _padded_shapes(shapes), offsets, strict=True)):
+    for layer, ((o, i, h, w), wide, offset) in enumerate(
+        zip(shapes, _padded_shapes(shapes, tile), offsets, strict=True)
+    ):
         own = torch.arange(offset, offset + o * i * h * w).view(o, i, h, w).permute(0, 2, 3, 1)
         own = own if layer else own.reshape(o, 1, 1, -1)
         own = F.pad(own, (0, wide[1] - own.shape[3], 0, 0, 0, 0, 0, wide[0] - o), value=-1)
@@ -144,10 +151,10 @@ def _forth(shapes: Shapes, offsets: Sequence[int], device: torch.device) -> Tens
 
 
 @functools.cache
-def _back(shapes: Shapes, device: torch.device) -> Tensor:
+def _back(shapes: Shapes, device: torch.device, tile: int) -> Tensor:
     """Where each kernel's entry went."""
     found, start = [], 0
-    for layer, ((o, i, h, w), wide) in enumerate(zip(shapes, _padded_shapes(shapes), strict=True)):
+    for layer, ((o, i, h, w), wide) in enumerate(zip(shapes, _padded_shapes(shapes, tile), strict=True)):
         place = torch.arange(start, start + math.prod(wide)).view(wide[0], *wide[2:], wide[1])
         place = place[:o, :, :, :i] if layer else place[:o, 0, 0, : i * h * w].reshape(o, h, w, i)
         found.append(place.permute(0, 3, 1, 2).reshape(-1))

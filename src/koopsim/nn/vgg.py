@@ -2,7 +2,8 @@
 
     mu(x) = Linear( stage( stage(x) ) ),    stage = [Conv3x3, BatchNorm, ReLU] x 2, MaxPool 2
 
-In bfloat16 on CUDA it trains by the kernels of `kernels/norm.py` and `kernels/padding.py`, whose twin is `stages`.
+In bfloat16 on CUDA it trains by the kernels of `kernels/norm.py`, `kernels/padding.py` and, on Hopper,
+`kernels/conv.py`, whose twin is `stages`.
 """
 
 from dataclasses import replace
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 from koopsim.config import VGGConfig
 from koopsim.kinds import LiftKind, Shape, register
 from koopsim.nn.linear import Linear
-from koopsim.nn.padding import padded_kernels, patch_product, patches
+from koopsim.nn.padding import TILE, padded_kernels, patch_product, patches
 from koopsim.nn.synced import SyncedNorm
 from koopsim.nn.transforms import on_cpu, usable, vmapped
 from koopsim.nn.wide_norm import batch_norm
@@ -87,23 +88,54 @@ class VGG(nn.Module):
         return bf16 and even and plain and usable(x, self.linear.weight)
 
     def fused_map(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """The stages with padded channels and `kernels.norm`, then the linear layer: (B, C, H, W) -> (B, outputs)."""
-        from koopsim.nn.kernels.norm import norm_relu_pool
+        """The stages with padded channels and our kernels, then the linear layer: (B, C, H, W) -> (B, outputs).
+
+        Without the convolutions' biases: see `kernels.norm`.
+        """
+        from koopsim.nn.kernels import conv_tiles
 
         layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
         last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
-        y, seen = patches(x, dtype), []
+        ours = conv_tiles.taken_over(x, self.channels, dtype)
+        y = patches(x, dtype)
         with torch.autocast(x.device.type, enabled=False):
-            *kernels, last = padded_kernels([*(conv.weight for conv, _ in layers), last], dtype)
-            for i, ((conv, norm), kernel) in enumerate(zip(layers, kernels, strict=True)):
-                # without their biases: see `kernels.norm`
-                y = F.conv2d(y, kernel, padding=1).permute(0, 2, 3, 1) if i else patch_product(y, kernel)
-                y, table = norm_relu_pool(y, norm.weight, norm.bias, conv.bias, norm.eps, i % 2 == 1)
-                y = y.permute(0, 3, 1, 2)
-                seen.append(table)
+            weights = [*(conv.weight for conv, _ in layers), last]
+            *kernels, last = padded_kernels(weights, dtype, conv_tiles.TILE if ours else TILE)
+            y = patch_product(y, kernels[0])
+            y, seen = (_by_tensor_cores if ours else _by_library)(y, kernels[1:], layers)
             _count([norm for _, norm in layers], seen)
-            features, W = (t.permute(0, 2, 3, 1).flatten(1) for t in (y, last))  # as they lie in memory
+            features, W = y.flatten(1), last.permute(0, 2, 3, 1).flatten(1)  # as they lie in memory
             return F.linear(features, W, self.linear.bias.to(dtype))
+
+
+Layers = list[tuple[nn.Conv2d, nn.BatchNorm2d]]
+
+
+def _by_library(y: Tensor, kernels: list[Tensor], layers: Layers) -> tuple[Tensor, list[Tensor]]:
+    """What follows the first convolution's y (B, H, W, P), and the tables of all normalisations."""
+    from koopsim.nn.kernels.norm import norm_relu_pool
+
+    seen = []
+    for i, (conv, norm) in enumerate(layers):
+        if i:
+            y = F.conv2d(y.permute(0, 3, 1, 2), kernels[i - 1], padding=1).permute(0, 2, 3, 1)
+        y, table = norm_relu_pool(y, norm.weight, norm.bias, conv.bias, norm.eps, i % 2 == 1)
+        seen.append(table)
+    return y, seen
+
+
+def _by_tensor_cores(y: Tensor, kernels: list[Tensor], layers: Layers) -> tuple[Tensor, list[Tensor]]:
+    """The same by our convolutions, which normalise what they read and take the sums of what they write."""
+    from koopsim.nn.kernels.conv import conv_table, norm_conv_pool, picture_table
+
+    second, third, fourth = (kernel.permute(0, 2, 3, 1) for kernel in kernels)
+    norms, eps = [[norm.weight, norm.bias, cast(Tensor, conv.bias)] for conv, norm in layers], layers[0][1].eps
+    with torch.no_grad():
+        one = picture_table(y, norms[0], eps)
+    y, _, two = norm_conv_pool(y, one, second, norms[0] + norms[1], eps)
+    y, three = conv_table(y, third, norms[2], eps)
+    y, _, four = norm_conv_pool(y, three, fourth, norms[2] + norms[3], eps)
+    return y, [one, two, three, four]
 
 
 @torch.no_grad()

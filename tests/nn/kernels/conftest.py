@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -67,20 +68,30 @@ template <class F> static void launch(int clusters, int bytes, F kernel) {
 """
 
 
+WARPS = Path(__file__).with_name("warps.hpp")  # the same for kernels of tensor cores
+
+
 @pytest.fixture(scope="session")
 def emulated(tmp_path_factory):
     """(file, C++ that calls its kernels, sizes) -> a library."""
+    folder = tmp_path_factory.mktemp("emulated")
+    return lambda file, calls, **sizes: _built(folder, EMULATOR, (file,), calls, sizes)
+
+
+@pytest.fixture(scope="session")
+def emulated_warps(tmp_path_factory):
+    """The same for kernels of tensor cores, of several files one behind the other."""
+    folder = tmp_path_factory.mktemp("warps")
+    return lambda files, calls, **sizes: _built(folder, WARPS.read_text(), files, calls, sizes)
+
+
+def _built(folder: Path, before: str, files: Sequence[str], calls: str, sizes: dict[str, int]) -> ctypes.CDLL:
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler here")
-    folder = tmp_path_factory.mktemp("emulated")
-
-    def build(file: str, calls: str, **sizes: int) -> ctypes.CDLL:
-        name = f"{Path(file).stem}_{'_'.join(map(str, sizes.values()))}"
-        source, library = folder / f"{name}.cpp", folder / f"{name}.so"
-        source.write_text(f'{EMULATOR}#include "{file}"\n{calls}')
-        defines = [f"-D{key}={value}" for key, value in sizes.items()]
-        command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", f"-I{HOME}", *defines]
-        subprocess.run([*command, source, "-o", library], check=True, capture_output=True, timeout=120)
-        return ctypes.CDLL(str(library))
-
-    return build
+    name = f"{Path(files[-1]).stem}_{'_'.join(map(str, sizes.values()))}"
+    source, library = folder / f"{name}.cpp", folder / f"{name}.so"
+    source.write_text("\n".join([before, *(f'#include "{file}"' for file in files), calls]))
+    defines = [f"-D{key}={value}" for key, value in sizes.items()]
+    command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", f"-I{HOME}", *defines]
+    subprocess.run([*command, source, "-o", library], check=True, capture_output=True, timeout=120)
+    return ctypes.CDLL(str(library))

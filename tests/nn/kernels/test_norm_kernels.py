@@ -1,5 +1,6 @@
 """Fused normalisation, ReLU and pooling against PyTorch's layers, through Triton's interpreter or on CUDA."""
 
+import pytest
 import torch
 
 from koopsim.nn.lift import VGG
@@ -36,8 +37,41 @@ assert vgg.fused_map(x, torch.float32).isnan().all(), "a network that has diverg
 """
 
 
-def test_the_fused_map_is_the_stages_and_the_linear_layer(in_triton):
-    in_triton(CHECK)
+BESIDE_CONVOLUTIONS = """
+import torch
+from torch.nn import functional as F
+from koopsim.nn.kernels import conv, conv_tiles
+
+def normed(x, table):
+    return x if table is None else torch.relu(x * table[2] + table[3])
+
+def convolved(x, kernel, before=None, turned=False, moments=False, after=None):
+    conv2d = F.conv_transpose2d if turned else F.conv2d
+    y = conv2d(normed(x, before).permute(0, 3, 1, 2), kernel.permute(0, 3, 1, 2), padding=1).permute(0, 2, 3, 1)
+    y = y.contiguous()
+    first, second = y, y.square()
+    if after is not None:
+        seen, (mean, rstd, scale, shift, *_) = after
+        first = torch.where(seen * scale + shift > 0, y, 0.0)
+        second = first * (seen - mean) * rstd
+    assert moments or after is not None or turned
+    return y, torch.stack([first.sum((1, 2)), second.sum((1, 2))]).mT.contiguous()  # an image is a part
+
+def weight_gradient(x, dy, before=None):
+    planes, P = normed(x, before).permute(0, 3, 1, 2), x.shape[3]
+    dw = torch.nn.grad.conv2d_weight(planes, (P, P, 3, 3), dy.permute(0, 3, 1, 2), padding=1)
+    return dw.permute(0, 2, 3, 1).contiguous()
+
+calls = []
+conv.convolved, conv.weight_gradient = convolved, lambda *a, **k: calls.append(1) or weight_gradient(*a, **k)
+conv_tiles.taken_over = lambda x, channels, dtype: True
+conv.build_stages = lambda shape, device: None
+"""  # the operators of `kernels.conv` with twins of their kernels, whose own tests are in test_conv_kernels.py
+
+
+@pytest.mark.parametrize("ours", [False, True], ids=["the library's convolutions", "ours"])
+def test_the_fused_map_is_the_stages_and_the_linear_layer(in_triton, ours):
+    in_triton(BESIDE_CONVOLUTIONS + CHECK + "assert len(calls) == 6\n" if ours else CHECK)
 
 
 def test_they_stay_out_of_the_way_on_a_cpu():

@@ -48,7 +48,7 @@ agree(norm.norm_relu_pool, odd(2, 4, 4, 16), odd(1, 6)[0], odd(1, 6)[0], odd(1, 
 agree(norm.bias_relu_pool, odd(2, 4, 4, 16, learnt=False), odd(1, 16, learnt=False)[0], False)
 agree(padding.taken, odd(1, 20, learnt=False)[0], torch.tensor([3, -1, 19, 0], device=device), torch.float32)
 agree(padding.pixels_last, odd(2, 3, 4, 4, learnt=False), 8, torch.float32)
-agree(_padded, [odd(5, 3, 3, 3), odd(4, 5, 2, 2)], torch.float32)
+agree(_padded, [odd(5, 3, 3, 3), odd(4, 5, 2, 2)], torch.float32, 8)
 """
 
 STACK = """

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from koopsim.datasets.cache import data_folder
 from koopsim.errors import KoopsimError
 
 MAX_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+CARVEOUT = 9  # CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, in percent
 LARGE_CLUSTERS = 14  # CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
 CLUSTERS = Path(__file__).with_name("cluster.cu")
+
+Defines = tuple[tuple[str, int], ...]  # of the compiler's command line
 
 
 @dataclass(frozen=True)
@@ -56,28 +60,45 @@ class Launch:
 
 @functools.cache
 def kernel(
-    source: Path, name: str, defines: tuple[tuple[str, int], ...], shared: int, device: int, large: bool = False
+    source: Path | tuple[Path, ...],
+    name: str,
+    defines: Defines,
+    shared: int,
+    device: int,
+    large: bool = False,
+    beside: bool = False,
 ) -> Kernel:
-    """The kernel `name` of a file (behind cluster.cu) for a device, with so many bytes of shared memory.
+    """The kernel `name` of a file or of several (behind cluster.cu) for a device, with so many bytes of shared memory.
 
-    large   its clusters have more than the eight blocks that every GPU with clusters takes
+    large    its clusters have more than the eight blocks that every GPU with clusters takes
+    beside   several blocks are to share a multiprocessor: as much of its cache as there is becomes shared memory
     """
-    major, minor = torch.cuda.get_device_capability(device)
-    options = (f"-arch=sm_{major}{minor}", "-std=c++17", *(f"-D{key}={value}" for key, value in defines))
-    text = CLUSTERS.read_text() + source.read_text()
-    code, module, function = _machine_code(text, options), ctypes.c_void_p(), ctypes.c_void_p()
+    files = source if isinstance(source, tuple) else (source,)
+    code, module, function = _machine_code(files, defines, device), ctypes.c_void_p(), ctypes.c_void_p()
     driver = _driver()
     torch.cuda.current_stream(device)  # PyTorch makes its context the current one
     _check(driver.cuModuleLoadData(ctypes.byref(module), code), name)
     _check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
     _check(driver.cuFuncSetAttribute(function, MAX_SHARED, shared), name)
+    if beside:
+        _check(driver.cuFuncSetAttribute(function, CARVEOUT, 100), name)
     if large:
         _check(driver.cuFuncSetAttribute(function, LARGE_CLUSTERS, 1), name)
     return Kernel(function, name)
 
 
-def _machine_code(source: str, options: tuple[str, ...]) -> bytes:
+def build_ahead(wanted: list[tuple[tuple[Path, ...], Defines]], device: int) -> None:
+    """Compile side by side what is not in the cache: the compiler leaves Python's lock to others."""
+    with ThreadPoolExecutor(thread_name_prefix="koopsim-builds") as threads:
+        list(threads.map(lambda each: _machine_code(*each, device), wanted))
+
+
+@functools.cache
+def _machine_code(files: tuple[Path, ...], defines: Defines, device: int) -> bytes:
     """From the cache, or compiled and put there."""
+    major, minor = torch.cuda.get_device_capability(device)
+    options = (f"-arch=sm_{major}{minor}", "-std=c++17", *(f"-D{key}={value}" for key, value in defines))
+    source = "".join(file.read_text() for file in (CLUSTERS, *files))
     version = f"{torch.version.cuda} {' '.join(options)}\n{source}"
     file = data_folder() / "kernels" / f"{hashlib.sha256(version.encode()).hexdigest()[:32]}.cubin"
     if file.exists():

@@ -233,7 +233,7 @@ def _store_dx(dx, row, c, inside, d, P: tl.constexpr):
     tl.store(dx + row[:, None] * P + c[None, :], d.to(dx.dtype.element_ty), mask=inside)
 
 
-def _mapped(x: Tensor, table: Tensor, pool: bool) -> Tensor:
+def mapped(x: Tensor, table: Tensor, pool: bool) -> Tensor:
     """pool(relu(scale x + shift)) with the table's scale and shift."""
     B, H, W, P = x.shape
     y = x.new_empty(B, H // 2, W // 2, P) if pool else torch.empty_like(x)
@@ -244,32 +244,58 @@ def _mapped(x: Tensor, table: Tensor, pool: bool) -> Tensor:
 
 def _run_plain(x: Tensor, bias: Tensor, pool: bool) -> Tensor:
     table = torch.stack([bias, bias, torch.ones_like(bias), bias]).float()  # the first two rows are for gradients
-    return _mapped(x.contiguous(), table, pool)
+    return mapped(x.contiguous(), table, pool)
+
+
+def moments(x: Tensor) -> Tensor:
+    """(2, P, PARTS): sums of x (B, H, W, P) and of its squares, part by part."""
+    P, rows = x.shape[3], x.numel() // x.shape[3]
+    sums = x.new_empty(2, P, PARTS, dtype=torch.float32)
+    block, turns = triton.next_power_of_2(P), triton.cdiv(rows, 4 * ROWS * PARTS)
+    _moments[(PARTS,)](x, sums, rows, turns, P=P, BLOCK=block, R=ROWS)
+    return sums
+
+
+def statistics(sums: Tensor, rows: int, gamma: Tensor, beta: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """The table of `_statistics` from the sums of so many pixels."""
+    gamma, beta, bias = (t.float().contiguous() for t in (gamma, beta, bias))
+    P = sums.shape[1]
+    table = sums.new_empty(6, P)
+    _statistics[(P,)](sums, gamma, beta, bias, table, rows, eps, C=len(gamma), **_parts(sums))
+    return table
+
+
+def gradient_sums(x: Tensor, table: Tensor, dy: Tensor, pool: bool) -> Tensor:
+    """(2, P, PARTS): sums of dz and of dz xhat, part by part."""
+    _, _, W, P = x.shape
+    rows, sums = dy.numel() // P, table.new_empty(2, P, PARTS)
+    turns = triton.cdiv(rows, (ROWS if pool else 2 * ROWS) * PARTS)
+    _gradient_sums[(PARTS,)](x, table, dy, sums, rows, turns, **_map_shape(W, P, pool) | {"R": ROWS})
+    return sums
+
+
+def through_norm(x: Tensor, table: Tensor, dy: Tensor, sums: Tensor, pool: bool) -> tuple[Tensor, Tensor]:
+    """dx from the sums of `_gradient_sums`, and a table whose first rows are d beta and d gamma."""
+    _, _, W, P = x.shape
+    rows, shape, totals, dx = dy.numel() // P, _map_shape(W, P, pool), table.new_empty(4, P), torch.empty_like(x)
+    _totals[(P,)](sums, table, totals, x.numel() // P, **_parts(sums))
+    _backward[(triton.cdiv(rows, shape["R"]),)](x, table, dy, totals, dx, rows, **shape)
+    return dx, totals
+
+
+def _parts(sums: Tensor) -> dict[str, Any]:
+    return {"P": sums.shape[1], "PARTS": sums.shape[2], "ALL": triton.next_power_of_2(sums.shape[2])}
 
 
 def _run(x: Tensor, gamma: Tensor, beta: Tensor, bias: Tensor, eps: float, pool: bool) -> tuple[Tensor, Tensor]:
-    x, gamma, beta, bias = x.contiguous(), *(t.float().contiguous() for t in (gamma, beta, bias))
-    P, rows = x.shape[3], x.numel() // x.shape[3]
-    sums, table = gamma.new_empty(2, P, PARTS), gamma.new_empty(6, P)
-    block, turns = triton.next_power_of_2(P), triton.cdiv(rows, 4 * ROWS * PARTS)
-    _moments[(PARTS,)](x, sums, rows, turns, P=P, BLOCK=block, R=ROWS)
-    parts = {"P": P, "PARTS": PARTS, "ALL": triton.next_power_of_2(PARTS)}
-    _statistics[(P,)](sums, gamma, beta, bias, table, rows, eps, C=len(gamma), **parts)
-    return _mapped(x, table, pool), table
+    x = x.contiguous()
+    table = statistics(moments(x), x.numel() // x.shape[3], gamma, beta, bias, eps)
+    return mapped(x, table, pool), table
 
 
 def _run_backward(x: Tensor, table: Tensor, dy: Tensor, pool: bool) -> tuple[Tensor, Tensor]:
-    """dx, and a table whose first rows are d beta and d gamma."""
     x, table, dy = x.contiguous(), table.contiguous(), dy.contiguous()
-    _, _, W, P = x.shape
-    rows, shape = dy.numel() // P, _map_shape(W, P, pool)
-    sums, totals, dx = table.new_empty(2, P, PARTS), table.new_empty(4, P), torch.empty_like(x)
-    turns = triton.cdiv(rows, (ROWS if pool else 2 * ROWS) * PARTS)
-    _gradient_sums[(PARTS,)](x, table, dy, sums, rows, turns, **shape | {"R": ROWS})
-    parts = {"P": P, "PARTS": PARTS, "ALL": triton.next_power_of_2(PARTS)}
-    _totals[(P,)](sums, table, totals, x.numel() // P, **parts)
-    _backward[(triton.cdiv(rows, shape["R"]),)](x, table, dy, totals, dx, rows, **shape)
-    return dx, totals
+    return through_norm(x, table, dy, gradient_sums(x, table, dy, pool), pool)
 
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor, float, bool], output: tuple[Tensor, Tensor]) -> None:
