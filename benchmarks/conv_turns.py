@@ -25,7 +25,13 @@ from koopsim.nn.kernels import conv_tiles
 
 DEVICE = torch.device("cuda")
 REPEATS = 10  # of a product in a graph
-VARIANTS = ("PIXELS=256", "WARP_TILES=2 PIXELS=256", "FLIGHT=6", "WEIGHT_TILES=6", "WEIGHT_PIXELS=256")
+VARIANTS = (
+    "PIXELS=256",
+    "WARP_TILES=2 PIXELS=256",
+    "FLIGHT=6",
+    "WEIGHT_TILES=6",
+    "WEIGHT_TILES=6 WEIGHT_PIXELS=256 GROUPS=3",
+)
 
 Work = Callable[[], object]
 

@@ -269,9 +269,9 @@ def test_on_cuda_a_training_step_is_the_twin_s(image, channels, batch, monkeypat
     built = cuda._machine_code.cache_info().misses
     ours, theirs = errors("1"), errors("0")
     assert cuda._machine_code.cache_info().misses == built, "not all that a step needs was built at once"
-    assert max(theirs) < 0.2
+    assert max(theirs) < 0.5
     for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        assert a < 1.3 * b + 2e-3, (i, a, b)
+        assert a < 2 * b + 5e-3, (i, a, b)
 
 
 ZERO = {f"stages.{k}.bias" for k in (0, 3, 7, 10)}  # gradients that are zero but for rounding

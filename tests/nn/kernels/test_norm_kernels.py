@@ -74,6 +74,34 @@ def test_the_fused_map_is_the_stages_and_the_linear_layer(in_triton, ours):
     in_triton(BESIDE_CONVOLUTIONS + CHECK + "assert len(calls) == 6\n" if ours else CHECK)
 
 
+OPERATORS = """
+from torch.library import opcheck
+from koopsim.nn.kernels import norm
+norm.PARTS = 6
+device = "cuda" if torch.cuda.is_available() else "cpu"
+torch.manual_seed(0)
+rules = ("test_schema", "test_faketensor", "test_autograd_registration")
+
+def some(*shape, learnt=True):
+    return torch.randn(*shape, device=device).requires_grad_(learnt)
+
+y, kernel, norms = some(2, 4, 4, 8), some(8, 3, 3, 8), [some(6) for _ in range(6)]
+plain = [t.detach() for t in norms]
+table = conv.picture_table(y.detach(), plain[:3], 1e-5)
+opcheck(conv.picture_table, (y.detach(), plain[:3], 1e-5), test_utils=rules[:2])
+opcheck(conv.conv_table, (y, kernel, norms[:3], 1e-5), test_utils=rules)
+opcheck(conv.norm_conv_pool, (y, table, kernel, norms, 1e-5), test_utils=rules)
+p, x, second = (t.detach() for t in conv.norm_conv_pool(y, table, kernel, norms, 1e-5))
+y, kernel = y.detach(), kernel.detach()
+opcheck(conv.norm_conv_pool_backward, (y, table, kernel, x, second, torch.randn_like(p)), test_utils=rules[:2])
+opcheck(conv.conv_table_backward, (y, kernel, torch.randn_like(y)), test_utils=rules[:2])
+"""
+
+
+def test_the_operators_of_convolutions_keep_their_rules(in_triton):
+    in_triton(BESIDE_CONVOLUTIONS + OPERATORS)
+
+
 def test_they_stay_out_of_the_way_on_a_cpu():
     with torch.autocast("cpu", torch.bfloat16):
         assert not VGG((3, 8, 8), 4, 2).fused(torch.zeros(1, 3, 8, 8))
