@@ -113,10 +113,10 @@ def table1(place: Place) -> list[Job]:
         name = f"copy{'' if horizon == here else horizon}-{kind}-seed{seed}"
         return Job(name, words, seconds, (f"search-copy-{kind}",))
 
-    jobs += [*trials, *(deq(here, seed, 200) for seed in range(3))]
+    jobs += [*trials, *(deq(here, seed, 150) for seed in range(3))]
     jobs += [sim(here, kind, seed, 30) for kind in SIMS for seed in range(3)]
     jobs += [sim(longer, kind, seed, 50) for kind in SIMS for seed in range(3)]
-    return [*jobs, *(sim(longest, kind, 0, 90) for kind in SIMS), deq(longer, 0, 400)]
+    return [*jobs, *(sim(longest, kind, 0, 90) for kind in SIMS), deq(longer, 0, 300)]
 
 
 def recipe_words(**values: object) -> list[object]:
