@@ -29,7 +29,7 @@ from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
 from koopsim.implicit.iteration import Map, Tolerance, tolerance
 from koopsim.implicit.reversible import Reversible
 from koopsim.implicit.solvers import Solver, name_of, solver_named
-from koopsim.implicit.stabilise import settled
+from koopsim.implicit.stabilise import held_still
 from koopsim.implicit.state import Packing, State, described, leaves, packing_of
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
@@ -275,7 +275,7 @@ class DEQ(nn.Module):
         return f(z).requires_grad
 
     def _settled_cell(self) -> AbstractContextManager[None]:
-        return settled(self.cell)
+        return held_still(self.cell)
 
 
 def _rounding(kind: str) -> float:

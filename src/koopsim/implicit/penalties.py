@@ -28,8 +28,10 @@ def jacobian_penalty(f: Callable[[State], State], z: State, samples: int = 1) ->
     return squared_norm(tape, at, samples)
 
 
-def squared_norm(tape: Tensor, at: Tensor, samples: int = 1, create_graph: bool = True) -> Tensor:
-    """The penalty of a recorded evaluation `tape` = f(at)."""
+def squared_norm(
+    tape: Tensor, at: Tensor, samples: int = 1, create_graph: bool = True, constant: bool = True
+) -> Tensor:
+    """The penalty of a recorded evaluation `tape` = f(at), which with `constant` may do without `at`."""
     if samples < 1:
         raise KoopsimError(f"samples={samples}: expected at least 1 random vector.")
     total = at.new_zeros(())
@@ -37,7 +39,9 @@ def squared_norm(tape: Tensor, at: Tensor, samples: int = 1, create_graph: bool 
         return total
     for _ in range(samples):
         v = torch.randn_like(at)
-        (vjp,) = torch.autograd.grad(tape, at, v, retain_graph=True, create_graph=create_graph, allow_unused=True)
+        (vjp,) = torch.autograd.grad(
+            tape, at, v, retain_graph=True, create_graph=create_graph, allow_unused=constant
+        )
         total = total if vjp is None else total + vjp.square().sum()
     return total / (samples * max(1, at.numel()))
 
@@ -49,10 +53,10 @@ def spectral_radius(f: Callable[[State], State], z: State, steps: int = 50) -> T
     which plain power iteration swings, is measured too.
     """
     at, tape = _recorded(f, z)
-    return leading(tape, at, steps)[1]
+    return power_iteration(tape, at, steps)[1]
 
 
-def leading(tape: Tensor, at: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+def power_iteration(tape: Tensor, at: Tensor, steps: int) -> tuple[Tensor, Tensor]:
     """Of a recorded evaluation `tape` = f(at): where the power iteration ended, of norm 1, and rho(J); by sample."""
     if steps < 2:
         raise KoopsimError(f"steps={steps}: expected at least 2 of the power iteration.")

@@ -102,7 +102,7 @@ class WeightsOnce(AbstractContextManager[None]):
         self.cached.__exit__(*error)
 
 
-def settled(cell: Any) -> AbstractContextManager[None]:
+def held_still(cell: Any) -> AbstractContextManager[None]:
     """While it holds, the cell is one map: a dropout draws once, a normalised weight is computed once."""
     normalised = []
     for module in modules_in(cell):
