@@ -187,8 +187,9 @@ def test_an_unknown_option_is_an_error_with_a_suggestion():
     for args in ({"f_solvr": "anderson"}, argparse.Namespace(f_solvr="anderson", lr=0.1)):
         with pytest.raises(KoopsimError, match=r"'f_solvr'.*Did you mean 'f_solver'"):
             door.get_deq(args)
-    of_the_script = argparse.Namespace(n_stages=3, n_steps=9, max_iter=5, eval_freq=2, grad_clip=1.0, tol=1, f=2)
+    of_the_script = argparse.Namespace(n_stages=3, n_steps=9, max_iter=5, eval_freq=2, grad_clip=1.0, d_max_iter=1)
     assert door.get_deq(of_the_script).options == Options()
+    assert door.get_deq(indexing=None, sup_loc=None, no_stat=None, grad=None).options == Options()
     with pytest.raises(KoopsimError, match=r"solver 'andersen'.*'anderson'"):
         door.get_deq(f_solver="andersen")
     with pytest.raises(TypeError, match="solver_kwarg"):
@@ -255,6 +256,9 @@ def test_solver_settings_reach_the_solver():
     with pytest.warns(UnconvergedWarning):
         assert (deq(lambda z: cell(z, x), torch.zeros_like(x), solver_kwargs={"f_max_iter": 2})[1]["nstep"] == 2).all()
     deq(lambda z: cell(z, x), torch.zeros_like(x), solver_kwargs={"f_max_iter": 2})  # said once by a layer
+    for solver, setting in (("anderson", "m"), ("broyden", "LBFGS_thres")):
+        with pytest.raises(KoopsimError, match="memory=0"):
+            door.get_deq(f_solver=solver)(lambda z: cell(z, x), torch.zeros_like(x), solver_kwargs={setting: 0})
     every = door.get_deq(f_solver="simple_fixed_point_iter", f_max_iter=25)
     assert (every(lambda z: cell(z, x), torch.zeros_like(x))[1]["nstep"] == 25).all()
 
@@ -278,6 +282,16 @@ def test_states_on_the_way(core):
     with pytest.warns(UnconvergedWarning):
         assert len(evenly(lambda z: cell(z, x), torch.zeros_like(x))[0]) == 3
     assert len(evenly.eval()(lambda z: cell(z, x), torch.zeros_like(x))[0]) == 1
+
+
+def test_a_step_that_a_solve_does_not_come_to_has_no_state():
+    cell, x = Cell(), torch.randn(4, 5)
+    taken = int(door.get_deq()(lambda z: cell(z, x), torch.zeros_like(x))[1]["nstep"].max())
+    for last, count in ((taken, 3), (taken + 1, 2), (taken + 2, 2)):
+        deq = door.get_deq(core="indexing", indexing=[2, last])
+        for recording in (True, False):
+            with torch.set_grad_enabled(recording):
+                assert len(deq(lambda z: cell(z, x), torch.zeros_like(x))[0]) == count
 
 
 @pytest.mark.parametrize("core", ["sliced", "indexing"])
@@ -319,6 +333,22 @@ def test_states_of_several_tensors():
     assert B.weight.grad.norm() > 0
 
 
+@pytest.mark.parametrize("mode", ["abs", "rel"])
+def test_of_several_tensors_nothing_is_left_above_the_tolerance(mode):
+    """torchdeq's residual is of all parts together, and each part's by itself is small too where it is relative."""
+    start = tuple(torch.ones(3, n) for n in (2, 3, 4, 5))
+    for rate in (0.5, 0.6, 0.7, 0.8):
+
+        def func(*parts, rate=rate):
+            return [rate * part + 0.1**k for k, part in enumerate(parts)]
+
+        (z,), info = door.get_deq(f_stop_mode=mode, f_max_iter=100)(func, start)
+        assert info[f"{mode}_lowest"].max() <= 1e-3
+        if mode == "rel":
+            for fz, part in zip(func(*z), z, strict=True):
+                assert ((fz - part).norm(dim=1) <= 1.001e-3 * fz.norm(dim=1)).all()
+
+
 def test_eval_mode():
     cell, x = Cell(), torch.randn(4, 5)
     deq = door.get_deq(f_max_iter=3, eval_factor=20, n_states=3).eval()
@@ -350,7 +380,7 @@ def test_a_forward_costs_no_evaluation_more_than_our_own():
     ours = len(calls)
     own = DEQ(func, "anderson", 40, Tolerance(1e-3, "absolute"), backward=Backward(tol=1e-6))
     own(z0=torch.zeros_like(x))
-    assert ours < len(calls) - ours + 1
+    assert ours == len(calls) - ours - 1  # a function with parameters is not asked whether it has any
 
 
 def test_the_backward_solve_is_told():

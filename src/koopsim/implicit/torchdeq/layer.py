@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from koopsim.implicit.deq import DEQ, Backward
 from koopsim.implicit.gradient import Gradient, Phantom
+from koopsim.implicit.info import Info
 from koopsim.implicit.iteration import Map, Tolerance, tolerance
 from koopsim.implicit.penalties import spectral_radius
 from koopsim.implicit.stabilise import held_still, modules_in
@@ -105,17 +106,10 @@ class Equilibrium(nn.Module):
     def _indexed(self, call: _Call, z: State) -> tuple[list[State], Statistics]:
         """One solve; of the points it comes by those that were asked for, each with its phantom gradient."""
         stops = self.options.stops(call.steps(self.options.f_max_iter))
-        seen: list[State] = []
-        count, cell = itertools.count(1), call.cell
-
-        def watched(z: State) -> State:
-            if not torch.is_grad_enabled() and next(count) in stops[:-1]:
-                seen.append(_each(torch.clone, z))
-            return cell(z)
-
-        deq = self._equilibrium(replace(call, cell=watched), stops[-1], self._gradient(-1, True))
+        deq = self._equilibrium(call, stops[-1], self._gradient(-1, True))
+        deq.at, deq.seen = tuple(stops[:-1]), []
         z, found = deq.reach(z)
-        return [*(self._stepped(cell, point, self._steps(k)) for k, point in enumerate(seen)), z], found
+        return [*(self._stepped(call.cell, point, self._steps(k)) for k, point in enumerate(deq.seen)), z], found
 
     def _stepped(self, cell: Cell, z: State, steps: int) -> State:
         for _ in range(steps):
@@ -163,6 +157,9 @@ class _Call:
 class _Held(DEQ):
     """A DEQ of one call, whose cell is held still by who calls it: several solves have one dropout mask."""
 
+    at: tuple[int, ...] = ()  # steps whose points are kept, in `seen`
+    seen: list[State]
+
     def reach(self, z0: State) -> tuple[State, Statistics]:
         """The fixed point with its gradient, and the statistics there: f(z*) was evaluated for the gradient anyway."""
         f, packing, start = self._problem((), z0)
@@ -178,6 +175,18 @@ class _Held(DEQ):
         with torch.no_grad():
             found = statistics(z, images[0] if images else f(z), info.forward)
         return packing.unpack(z), found
+
+    def _solve(self, direction: str, f: Map, z0: Tensor, packing: Packing, rounding: float) -> tuple[Tensor, Info]:
+        if direction == "backward" or not self.at:
+            return super()._solve(direction, f, z0, packing, rounding)
+        count = itertools.count(1)
+
+        def watched(z: Tensor) -> Tensor:
+            if next(count) in self.at:
+                self.seen.append(packing.unpack(z.clone()))
+            return f(z)
+
+        return super()._solve(direction, watched, z0, packing, rounding)
 
     def _tolerance(self, tol: float | Tolerance, packing: Packing) -> Tolerance:
         """Of several parts torchdeq judges all together: where that asks for more than each by itself, so do we."""
