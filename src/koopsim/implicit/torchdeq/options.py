@@ -1,11 +1,12 @@
 """The options of torchdeq's `get_deq`, spelt out: their names and meaning are torchdeq's, so are the values but three.
 
-    f_*  the forward solve        b_*  the backward one        grad, tau, ift  the gradient        the rest  what is returned
+    f_*, eval_*       the forward solve            grad, tau, ift                the gradient
+    b_*               the backward one             n_states, indexing, core      which states are returned
 
-Differing: `grad` and `ift` are unset, which is the implicit gradient (torchdeq: one step); `b_solver` is Anderson, where
-torchdeq as it comes runs no solver; and `b_tol` is relative in both modes, since dL/dz has the scale of the loss: an
-absolute 1e-6 ends the solve of a mean over a large batch before it has begun.
-"""  # noqa: E501
+Differing: `grad` and `ift` are unset, which is the implicit gradient (torchdeq: one step); `b_solver` is Anderson (as it
+comes torchdeq runs none); and `b_tol` is relative in both modes, since dL/dz has the scale of the loss: an absolute
+1e-6 ends the solve of a mean over a large batch before it has begun.
+"""
 
 from __future__ import annotations
 
