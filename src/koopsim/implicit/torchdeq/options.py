@@ -3,8 +3,8 @@
     f_*, eval_*       the forward solve            grad, tau, ift                the gradient
     b_*               the backward one             n_states, indexing, core      which states are returned
 
-Differing: `grad` and `ift` are unset, which is the implicit gradient (torchdeq: one step); `b_solver` is Anderson (as it
-comes torchdeq runs none); and `b_tol` is relative in both modes, since dL/dz has the scale of the loss: an absolute
+Differing: `grad` and `ift` are unset, which is the implicit gradient (torchdeq: one step); `b_solver` is Anderson (as
+it comes torchdeq runs none); and `b_tol` is relative in both modes, since dL/dz has the scale of the loss: an absolute
 1e-6 ends the solve of a mean over a large batch before it has begun.
 """
 
