@@ -18,8 +18,8 @@ import koopsim
 from koopsim.cli import VERBS, main
 
 ROOMS = [
-    "spectral", "bridge", "implicit", "nn", "sklearn", "datasets", "tracking", "hub", "zoo", "report", "config",
-    "kinds", "registry", "tasks",
+    "spectral", "bridge", "implicit", "implicit.torchdeq", "nn", "sklearn", "datasets", "tracking", "hub", "zoo",
+    "report", "config", "kinds", "registry", "tasks",
 ]  # fmt: skip
 SOURCE = "https://github.com/koopsim/koopsim/blob/main/src/"
 ROW = re.compile(r"^(\S.*?) {2,}(\S.*)$")
@@ -33,7 +33,7 @@ def pages() -> dict[str, str]:
     for room in ROOMS:
         with contextlib.suppress(ModuleNotFoundError):  # a room that this version does not have
             module = import_module(f"koopsim.{room}")
-            found[f"reference/{room}.md"] = page(f"koopsim.{room}", module, public(module))
+            found[f"reference/{room.replace('.', '-')}.md"] = page(f"koopsim.{room}", module, public(module))
     return found | {"reference/command-line.md": command_line(), "zoo.md": zoo_page()}
 
 

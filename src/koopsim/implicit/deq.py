@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from numbers import Integral
@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import parametrize
 
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.implicit.gradient import Gradient, Neumann, Phantom, implicit, jacobian_free
@@ -30,7 +29,7 @@ from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
 from koopsim.implicit.iteration import Map, Tolerance, tolerance
 from koopsim.implicit.reversible import Reversible
 from koopsim.implicit.solvers import Solver, name_of, solver_named
-from koopsim.implicit.stabilise import VariationalDropout, WeightsOnce, modules_in
+from koopsim.implicit.stabilise import held_still
 from koopsim.implicit.state import Packing, State, described, leaves, packing_of
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
@@ -276,15 +275,8 @@ class DEQ(nn.Module):
             return True
         return f(z).requires_grad
 
-    def _settled_cell(self) -> Any:
-        """For one forward the cell is one map: a dropout draws once, a normalised weight is computed once."""
-        normalised = []
-        for module in modules_in(self.cell):
-            if isinstance(module, VariationalDropout):
-                module.reset()
-            if parametrize.is_parametrized(module):
-                normalised.append(module)
-        return WeightsOnce(normalised) if normalised else nullcontext()
+    def _settled_cell(self) -> AbstractContextManager[None]:
+        return held_still(self.cell)
 
 
 def _rounding(kind: str) -> float:

@@ -24,15 +24,24 @@ TAIL = 0.5  # the share of the power iteration whose growth is averaged
 
 def jacobian_penalty(f: Callable[[State], State], z: State, samples: int = 1) -> Tensor:
     """An estimate of the mean of || J ||_F^2 / D over the samples, with a gradient for what f sees."""
+    at, tape = _recorded(f, z)
+    return squared_norm(tape, at, samples)
+
+
+def squared_norm(
+    tape: Tensor, at: Tensor, samples: int = 1, create_graph: bool = True, constant: bool = True
+) -> Tensor:
+    """The penalty of a recorded evaluation `tape` = f(at), which with `constant` may do without `at`."""
     if samples < 1:
         raise KoopsimError(f"samples={samples}: expected at least 1 random vector.")
-    at, tape = _recorded(f, z)
     total = at.new_zeros(())
     if not tape.requires_grad:  # a constant
         return total
     for _ in range(samples):
         v = torch.randn_like(at)
-        (vjp,) = torch.autograd.grad(tape, at, v, create_graph=True, allow_unused=True)
+        (vjp,) = torch.autograd.grad(
+            tape, at, v, retain_graph=True, create_graph=create_graph, allow_unused=constant
+        )
         total = total if vjp is None else total + vjp.square().sum()
     return total / (samples * max(1, at.numel()))
 
@@ -43,9 +52,14 @@ def spectral_radius(f: Callable[[State], State], z: State, steps: int = 50) -> T
     The growth is the geometric mean over the second half of the steps, so that a pair of complex eigenvalues, round
     which plain power iteration swings, is measured too.
     """
+    at, tape = _recorded(f, z)
+    return power_iteration(tape, at, steps)[1]
+
+
+def power_iteration(tape: Tensor, at: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Of a recorded evaluation `tape` = f(at): where the power iteration ended, of norm 1, and rho(J); by sample."""
     if steps < 2:
         raise KoopsimError(f"steps={steps}: expected at least 2 of the power iteration.")
-    at, tape = _recorded(f, z)
     y = torch.randn_like(at).flatten(1) if at.dim() > 1 else torch.randn_like(at).unsqueeze(1)
     tiny, first = torch.finfo(at.dtype).tiny, int((1 - TAIL) * steps)
     logs = y.new_zeros(len(y))
@@ -56,7 +70,7 @@ def spectral_radius(f: Callable[[State], State], z: State, steps: int = 50) -> T
         if k >= first:
             logs = logs + size.squeeze(1).log()  # of a map that is constant: -inf, a radius of 0
         y = y / size.clamp_min(tiny)
-    return (logs / (steps - first)).exp()
+    return y.view(at.shape), (logs / (steps - first)).exp()
 
 
 def correction_loss(

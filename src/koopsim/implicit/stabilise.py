@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -85,7 +86,7 @@ class VariationalDropout(nn.Module):
         return x * self.mask.to(x.dtype)
 
 
-class WeightsOnce:
+class WeightsOnce(AbstractContextManager[None]):
     """Parametrised weights are computed once, with their history, and used by the solve and by the tape alike."""
 
     def __init__(self, modules: list[nn.Module]) -> None:
@@ -99,6 +100,17 @@ class WeightsOnce:
 
     def __exit__(self, *error: Any) -> None:
         self.cached.__exit__(*error)
+
+
+def held_still(cell: Any) -> AbstractContextManager[None]:
+    """While it holds, the cell is one map: a dropout draws once, a normalised weight is computed once."""
+    normalised = []
+    for module in modules_in(cell):
+        if isinstance(module, VariationalDropout):
+            module.reset()
+        if parametrize.is_parametrized(module):
+            normalised.append(module)
+    return WeightsOnce(normalised) if normalised else nullcontext()
 
 
 def modules_in(cell: Any) -> Iterator[nn.Module]:
