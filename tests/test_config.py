@@ -17,6 +17,19 @@ def test_a_run_survives_json(name, scale):
     assert from_dict(Run, json.loads(json.dumps(to_dict(run)))) == run
 
 
+def test_a_mondeq_of_before_has_the_scale_it_had():
+    """A file says which scale its A has; one that was written before there were two has the first."""
+    run = run_of("mnist/mondeq-multi")
+    free = replace(run, model=replace(run.model, scale="free"))
+    assert from_dict(Run, json.loads(json.dumps(to_dict(free)))) == free
+    before = to_dict(run)
+    del before["model"]["scale"]
+    assert from_dict(Run, before) == run
+    before["model"]["scale"] = "log"
+    with pytest.raises(KoopsimError, match=r"scale.*log"):
+        from_dict(Run, before)
+
+
 NOT_NEGATIVE = ("shift", "rotate", "cutout", "weight_decay", "warm_up")
 SHARES = ("label_smoothing", "average", "zoom")
 

@@ -107,7 +107,7 @@ MOST_PARAMETERS, MOST_BRANCHES = 6, 18
 MANY_PARAMETERS = {
     # what a notebook types, each a keyword with a default, all in docs/
     "bridge/observe.py observe", "bridge/closed_form.py closed_form", "bridge/closed_measure.py closed_measure",
-    "searching/carrying_out.py search", "export.py export_model", "learning.py train",
+    "searching/carrying_out.py search", "export.py export_model", "learning.py train", "implicit/monotone.py __init__",
     "nn/sim.py __init__",  # the pieces of the paper's figure 1
     # scikit-learn's contract: an estimator's parameters are its keywords
     "spectral/edmd.py __init__", "sklearn/equilibria.py __init__", "sklearn/sims.py __init__",

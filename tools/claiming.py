@@ -51,9 +51,18 @@ def claimed() -> int:
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item):
     report = (yield).get_result()
-    text = report.longreprtext[-3000:] if report.failed else ""
-    line = {"test": item.nodeid, "outcome": report.outcome, "seconds": report.duration, "text": text}
+    outcome, text = told(report)
+    line = {"test": item.nodeid, "outcome": outcome, "seconds": report.duration, "text": text}
     with open(FOLDER / f"{os.getpid()}.jsonl", "a") as file:
         file.write(json.dumps(line) + "\n")
-    if any(word in text for word in SPOILT):
+    if report.failed and any(word in text for word in SPOILT):
         item.session.shouldstop = "the CUDA context is spoilt"
+
+
+def told(report: pytest.TestReport) -> tuple[str, str]:
+    """(outcome, why): pytest calls an expected failure skipped, which is another thing."""
+    if report.failed:
+        return "failed", report.longreprtext[-3000:]
+    if report.skipped and hasattr(report, "wasxfail"):
+        return "xfailed", str(report.wasxfail).removeprefix("reason: ")
+    return report.outcome, str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""

@@ -53,7 +53,7 @@ def work(command: list[str], folder: Path, until: float) -> str:
 
 
 def outcomes(folder: Path) -> dict[str, dict]:
-    """{test: outcome, seconds, and of a bad one its text}; one whose process died, or that nobody took, was not run."""
+    """{test: outcome, seconds, and of one that did not pass why}; whose process died, or nobody took, was not run."""
     found: dict[str, dict] = {}
     for file in folder.glob("*.jsonl"):
         for line in map(json.loads, file.read_text().splitlines()):
@@ -101,7 +101,7 @@ def main() -> None:
     print(counts, f"{seconds} s", *([f"{faults} processes with faults"] if tool else []), flush=True)
     own = {"faults": faults, "tool": tool} if tool else {}
     write_json(arguments.out, about | own | {"counts": counts, "tests": tests, "seconds": seconds})
-    sys.exit(bool(set(counts) - {"passed", "skipped"}) or bool(faults) or not counts)
+    sys.exit(bool(set(counts) - {"passed", "skipped", "xfailed"}) or bool(faults) or not counts)
 
 
 if __name__ == "__main__":

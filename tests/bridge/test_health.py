@@ -79,13 +79,102 @@ def test_one_tensor_with_several_inputs_is_copied_in_float64(gain):
     assert deq.cell.layer.weight.dtype == torch.float32
 
 
-def test_a_function_is_watched_where_it_takes_float64_and_refused_where_not():
+def turning(rate):
+    """A layer in float32 with the eigenvalues +-i rate."""
+    linear = nn.Linear(2, 2)
+    linear.weight.data = rate * torch.tensor([[0.0, -1.0], [1.0, 0.0]])
+    return linear
+
+
+@pytest.mark.parametrize(("rate", "case", "healthy"), [(0.5, "fixed-point", True), (1.3, "divergent", False)])
+def test_a_function_with_weights_in_float32_is_looked_at_in_float64(rate, case, healthy):
+    linear = turning(rate)
+    before = linear.weight.detach().clone()
+    deq = DEQ(lambda z, x: linear(z) + x, "anderson", 40, 1e-6)
+    seen = deq.health(torch.randn(3, 2))
+    np.testing.assert_allclose(seen.radius, linear.weight.detach().double()[1, 0], rtol=1e-9)  # float32 would show
+    assert set(seen.cases) == {case}
+    assert seen.healthy is healthy
+    assert str(seen).endswith("evaluated in float64, with copies of the float32 tensors that the cell uses")
+    assert linear.weight.dtype == torch.float32
+    assert linear.weight.equal(before)
+    assert linear.weight.grad is None
+
+
+def test_the_cell_of_torchdeqs_page_has_a_health():
+    torch.manual_seed(0)
+    linear = turning(0.9)
+    seen = DEQ(lambda z, x: torch.tanh(linear(z) + x), max_steps=60).health(0.1 * torch.randn(2, 2))
+    assert seen.healthy
+    assert (seen.radius > 0.5).all()
+    linear.weight.data *= 2  # tanh holds it in a bounded set: it turns about the repelling point
+    seen = DEQ(lambda z, x: torch.tanh(linear(z) + x), max_steps=60).health(0.01 * torch.randn(2, 2))
+    assert not seen.healthy
+    assert (seen.radius > 1).all()
+    assert set(seen.cases) == {"invariant-set"}
+
+
+def written(z, x):
+    """0.5 z + x by way of tensors that are float32 unless told otherwise, and are written to."""
+    out = torch.empty(z.shape)
+    out[:, 0] = 0.5 * z[:, 0]
+    out[:, 1] = torch.zeros(len(z), dtype=torch.float32) + z[:, 1].float() / 2
+    return torch.stack([out[:, 0], out[:, 1]], dim=1) + x
+
+
+class Prepared:
+    """0.5 W z + x, no module, what does not depend on z computed beforehand."""
+
+    def __init__(self):
+        self.layer = nn.Linear(2, 2, bias=False)
+        self.layer.weight.data = torch.eye(2)
+
+    def initial(self, x):
+        return torch.zeros(len(x), 2)
+
+    def prepare(self, x):
+        weight = torch.zeros(2, 2)
+        weight[:] = self.layer.weight / 2
+        return lambda z: z @ weight + x
+
+    def __call__(self, z, x):
+        return self.prepare(x)(z)
+
+
+@pytest.mark.parametrize("cell", [written, Prepared()], ids=["written", "prepared"])
+def test_what_is_written_to_is_read_again(cell):
+    seen = DEQ(cell, max_steps=60).health(torch.randn(3, 2))
+    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-12)
+    assert seen.healthy
+
+
+def test_a_function_of_float64_is_watched_as_it_is():
     W = 0.5 * torch.eye(2)
-    seen = DEQ(lambda z, x: z @ W.to(z) + x).health(torch.randn(3, 2))
-    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-5)
-    for deq, rest in ((DEQ(lambda z, x: z @ W + x), ()), (DEQ(lambda z, x, gain: gain * z @ W + x), (1.0,))):
-        with pytest.raises(KoopsimError, match=r"function that cannot be evaluated in float64.*nn\.Module"):
-            deq.health(torch.randn(3, 2), *rest)
+    seen = DEQ(lambda z, x, gain: gain * z @ W + x).health(torch.randn(3, 2), 1.0)
+    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-12)
+    W = W.double()
+    seen = DEQ(lambda z, x: z @ W + x).health(torch.randn(3, 2))
+    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-12)
+    assert str(seen).endswith("evaluated in float64")
+
+
+class Product(torch.autograd.Function):
+    """z W, whose way back nobody can watch."""
+
+    @staticmethod
+    def forward(ctx, z, W):
+        ctx.save_for_backward(W)
+        return z @ W
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return grads[0] @ ctx.saved_tensors[0].T, None
+
+
+def test_what_cannot_be_evaluated_in_float64_is_told():
+    W = 0.5 * torch.eye(2)
+    with pytest.raises(KoopsimError, match=r"cannot be evaluated in float64.*dtype.*nn\.Module"):
+        DEQ(lambda z, x: Product.apply(z, W) + x).health(torch.randn(3, 2))
 
 
 @pytest.mark.parametrize(

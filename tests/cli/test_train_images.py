@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import koopsim
 from koopsim.cli import main
 from koopsim.runs import RunDirectory
 
@@ -23,6 +24,16 @@ def test_a_run_has_the_figures(finished):
     result = RunDirectory(finished).read_result()
     assert 0 <= result["test"]["accuracy"] <= 1
     assert result["metrics"][-1]["train_loss"] > 0
+
+
+def test_a_mondeq_learns_with_the_published_scale(tmp_path, capsys):
+    arguments = ["train", "mnist/mondeq-multi", "--model.scale", "free", "--scale", "smoke"]
+    assert main([*arguments, *TINY, "--out", str(tmp_path / "free")]) == 0
+    run = RunDirectory(tmp_path / "free")
+    assert run.read_result()["run"]["model"]["scale"] == "free"
+    operator = koopsim.load(tmp_path / "free").operator
+    assert (operator.scale, len(operator.g), len(operator.g_between)) == ("free", 2, 1)
+    assert (operator.g != 1).all()  # it was learnt
 
 
 def test_eval_draws_what_is_mistaken(finished, tmp_path, capsys):

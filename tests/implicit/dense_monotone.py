@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.monotone_operator import SMALLEST_SCALE
 
 
 def matrix_of(linear, into: tuple[int, ...], dtype=torch.float64) -> Tensor:
@@ -28,6 +29,12 @@ def dense(model: MonDEQ) -> tuple[Tensor, Tensor]:
     operator = model.operator
     shapes = [(t.channels, t.grid.height, t.grid.width) for t in model.tiers]
 
+    def norm(name, i):
+        """Of A or K: exp(log_g), or sqrt(g)."""
+        if operator.scale == "exp":
+            return getattr(operator, f"log_{name}")[i].detach().exp()
+        return max(abs(getattr(operator, name)[i].item()), SMALLEST_SCALE) ** 0.5
+
     def scaled(kernel, size):
         return size * kernel / kernel.square().sum().sqrt()
 
@@ -35,11 +42,11 @@ def dense(model: MonDEQ) -> tuple[Tensor, Tensor]:
     for i, shape in enumerate(shapes):
         A, B = operator.A[i].detach(), operator.B[i].detach()
         if not model.connected:
-            A, B = scaled(A, operator.log_g[i].detach().exp()), scaled(B, operator.h[i].detach())
+            A, B = scaled(A, norm("g", i)), scaled(B, operator.h[i].detach())
         row = [torch.zeros(_size(shape), _size(s), dtype=A.dtype) for s in shapes]
         row[i] = matrix_of(circular(A), shape, A.dtype)
         if i:
-            K = scaled(operator.K[i - 1].detach(), operator.log_g_between[i - 1].detach().exp())
+            K = scaled(operator.K[i - 1].detach(), norm("g_between", i - 1))
             row[i - 1] = matrix_of(downwards(K), shapes[i - 1], A.dtype)
         A_rows.append(torch.cat(row, dim=1))
         B_blocks.append(matrix_of(circular(B), shape, A.dtype))

@@ -10,6 +10,7 @@ from torch import nn
 
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, SOLVERS, Phantom, Tolerance, UnconvergedWarning, picard
+from koopsim.implicit.deq import GRADIENTS
 
 TIGHT = {"max_steps": 200, "tol": 1e-13}
 
@@ -244,3 +245,109 @@ def test_a_path_is_of_steps():
     with pytest.warns(UnconvergedWarning):
         states, _ = deq.path(x, at=(1, 3, 50))
     assert [float(z[0, 0]) for z in states] == [0.0, 1.5, 1.875]  # the best of five evaluated
+
+
+# ------------------------------------------------------------ cells that cut their own gradient
+
+LAYER = nn.Linear(3, 3)
+CUT = {
+    "no_grad": lambda layer: lambda z, x: torch.no_grad()(lambda: torch.tanh(layer(z) + x) / 2)(),
+    "answer detached": lambda layer: lambda z, x: (torch.tanh(layer(z) + x) / 2).detach(),
+    "weights detached": lambda layer: lambda z, x: torch.tanh(z @ layer.weight.detach().T / 4 + x),
+}
+
+
+class Cut(nn.Module):
+    def __init__(self, way):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.step = CUT[way](self.layer)
+
+    def forward(self, z, x):
+        return self.step(z, x)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+@pytest.mark.parametrize("way", CUT)
+@pytest.mark.parametrize("form", ["module", "function"])
+def test_a_cell_that_cuts_its_gradient_is_told(form, way, gradient):
+    cell, used = (Cut(way), "parameters") if form == "module" else (CUT[way](LAYER), "tensors it uses")
+    deq, x = DEQ(cell, max_steps=60, gradient=gradient), torch.randn(2, 3)
+    with pytest.raises(KoopsimError, match=rf"carries no gradient, while \d of (its|the) {used} want.*eval mode"):
+        deq(x)
+    if way != "weights detached":
+        with pytest.raises(KoopsimError, match=r"carries no gradient, while 1 of its inputs"):
+            deq(x.clone().requires_grad_())
+    with torch.no_grad():
+        assert deq(x)[0].isfinite().all()
+    z, _ = deq.eval()(x)  # nobody said that a gradient is meant
+    assert not z.requires_grad
+    for p in (LAYER if form == "function" else cell).parameters():
+        p.requires_grad_(False)
+    try:
+        assert not deq.train()(x)[0].requires_grad  # and here nobody wants one
+    finally:
+        LAYER.requires_grad_(True)
+
+
+@pytest.mark.parametrize("gradient", GRADIENTS)
+def test_cells_without_weights_and_weights_that_are_not_used_need_no_gradient(gradient):
+    class Model(nn.Module):
+        """A cell that is a method, of a module with weights that it does not use."""
+
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(3, 1)
+            self.deq = DEQ(self.step, gradient=gradient)
+
+        def step(self, z, x):
+            return torch.tanh(z * self.head.weight.shape[1] / 9 + x)
+
+        def forward(self, x):
+            return self.head(self.deq(x)[0])
+
+    model, x = Model(), torch.randn(2, 3)
+    for _ in range(2):
+        model(x).sum().backward()
+    assert model.head.weight.grad is not None
+    assert not DEQ(lambda z, x: z / 2 + x, gradient=gradient)(x)[0].requires_grad
+
+
+def test_a_gradient_of_one_part_is_enough():
+    """Half of the weights detached, an input that nobody uses: what is left has its gradient."""
+    one, two = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def cell(z, x, spare):
+        return torch.tanh(one(z) / 4 + x + two.weight.detach().sum() / 9)
+
+    z, _ = DEQ(cell, max_steps=60)(torch.randn(2, 3), torch.ones(2).requires_grad_())
+    z.sum().backward()
+    assert one.weight.grad is not None
+    assert two.weight.grad is None
+
+
+def test_an_autograd_function_of_ones_own_is_left_alone():
+    """It may know leaves that are none of its inputs: this one hands a weight its gradient by itself."""
+
+    class Own(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, z, cell):
+            ctx.cell = cell
+            return z * cell.weight.detach()
+
+        @staticmethod
+        def backward(ctx, *grads):
+            ctx.cell.reached = True
+            return grads[0] * ctx.cell.weight.detach(), None
+
+    class Cell(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.reached = nn.Parameter(torch.tensor(0.5)), False
+
+        def forward(self, z, x):
+            return Own.apply(z, self) + x
+
+    cell = Cell()
+    DEQ(cell)(torch.ones(1, 1))[0].sum().backward()
+    assert cell.reached

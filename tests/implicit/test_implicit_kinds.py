@@ -52,11 +52,13 @@ def test_a_solver_that_has_a_memory_is_told_how_much():
 
 def test_a_mondeq_is_built_as_configured():
     config = MonDEQConfig((1, 8, 4), (2, 3), outputs=5, splitting="forward-backward", alpha=0.25, tune_alpha=False,
-                          max_steps=17, tolerance=1e-4, monotonicity=0.7, mirrored=True)  # fmt: skip
+                          max_steps=17, tolerance=1e-4, monotonicity=0.7, mirrored=True,
+                          scale="free")  # fmt: skip
     model = build(config)
     assert (model.splitting, model.first_alpha, model.tune, model.max_steps, model.tol) == (
         "forward-backward", 0.25, False, 17, 1e-4)  # fmt: skip
     assert (model.operator.monotonicity, model.mirrored, model.captured_steps) == (0.7, True, (16, 16))
+    assert (model.operator.scale, build(MonDEQConfig((1, 8, 4), (2,))).operator.scale) == ("free", "exp")
     fitted = MonDEQKind().for_images(config, (3, 16, 16), 7)
     assert (fitted.image, fitted.outputs, fitted.tiers) == ((3, 16, 16), 7, (2, 3))
 

@@ -3,6 +3,7 @@
 import collections
 import copy
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,12 +34,15 @@ KINDS = {
 }
 
 
-def model_of(kind: str, strength: float = 2.0, **options) -> MonDEQ:
+def model_of(kind: str, strength: float = 2.0, scale: str = "exp", **options) -> MonDEQ:
     """A model with strong interactions, as after training: at first W is nearly -A^T A of norm 1 / width."""
-    model = MonDEQ(**KINDS[kind], outputs=3, solving=Splitting(**options)).double()
+    model = MonDEQ(**KINDS[kind], outputs=3, solving=Splitting(**options), scale=scale).double()
     if not model.connected:
         with torch.no_grad():
-            model.operator.log_g.fill_(torch.tensor(strength).log())
+            if scale == "exp":
+                model.operator.log_g.fill_(torch.tensor(strength).log())
+            else:
+                model.operator.g.fill_(strength**2)
             model.operator.h.fill_(strength)
     return model
 
@@ -63,6 +67,7 @@ def step_size(splitting_: str) -> float:
 )
 def test_published_parameter_counts(config, parameters):
     assert count_parameters(build(config)) == parameters
+    assert count_parameters(build(replace(config, scale="free"))) == parameters
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,6 +120,23 @@ def test_the_gradient_is_the_finite_difference(kind, name):
 
     parameters = [model.get_parameter(n).detach().clone().requires_grad_() for n in names]
     assert torch.autograd.gradcheck(outputs, (x, *parameters), eps=1e-6, atol=1e-7, rtol=1e-5, fast_mode=slow)
+
+
+@pytest.mark.parametrize("g", [1.0, -0.8, 0.01])
+@pytest.mark.parametrize("kind", ["single", "multi"])
+def test_the_gradient_of_a_free_scale_is_the_finite_difference(kind, g):
+    torch.manual_seed(2)
+    model = model_of(kind, 1.0, "free", alpha=0.5, **TIGHT)
+    x, operator = images(model, 2), model.operator
+    start = torch.full_like(operator.g, g)
+
+    def outputs(*scales):
+        names = ("operator.g", "operator.h", "operator.g_between")[: len(scales)]
+        return torch.func.functional_call(model, dict(zip(names, scales, strict=True)), (x,))
+
+    scales = [start, operator.h, *([operator.g_between * g] if kind == "multi" else [])]
+    scales = [scale.detach().clone().requires_grad_() for scale in scales]
+    assert torch.autograd.gradcheck(outputs, scales, eps=1e-6, atol=1e-7, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)

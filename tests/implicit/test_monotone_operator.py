@@ -16,6 +16,7 @@ from koopsim.implicit.circular import Grid, gram, pair, stencil_of, transpose, w
 from koopsim.implicit.ends import inject, pooled
 from koopsim.implicit.inverse import blocks, lu, reflected_resolvent
 from koopsim.implicit.monotone import MonDEQ
+from koopsim.implicit.monotone_operator import SCALES, SMALLEST_SCALE
 from koopsim.implicit.stored import StoredChain
 
 F64 = torch.float64
@@ -202,15 +203,84 @@ def test_a_stored_chain_is_the_chain(kind):
     size=st.floats(0, 10),
     monotonicity=st.floats(0.01, 3),
     seed=st.integers(0, 2**16),
+    scale=st.sampled_from(SCALES),
 )
-def test_monotone_for_every_parameter(kind, size, monotonicity, seed):
+def test_monotone_for_every_parameter(kind, size, monotonicity, seed, scale):
     """sym(I - W) >= m I, by the operator's own products; with equality nowhere exceeded by rounding."""
-    model = stir(model_of(kind, monotonicity=monotonicity), size, seed)
+    model = stir(model_of(kind, monotonicity=monotonicity, scale=scale), size, seed)
+    assert lowest_gap(model) >= monotonicity - 1e-12 * size_of(model)
+
+
+def lowest_gap(model: MonDEQ) -> torch.Tensor:
+    """The smallest eigenvalue of sym(I - W)."""
     with torch.no_grad():
         W = matrix(model, model.operator.linear())
     gap = torch.eye(len(W), dtype=F64) - W
-    lowest = torch.linalg.eigvalsh((gap + gap.T) / 2)[0]
-    assert lowest >= monotonicity - 1e-12 * torch.linalg.matrix_norm(W)
+    return torch.linalg.eigvalsh((gap + gap.T) / 2)[0]
+
+
+def size_of(model: MonDEQ) -> torch.Tensor:
+    return torch.linalg.matrix_norm(dense(model)[0])
+
+
+# ------------------------------------------------------------ the published scale: g itself
+
+
+@pytest.mark.parametrize("kind", ["single", "multi", "oblong multi"])
+def test_both_scales_are_one_operator(kind):
+    """To the bit at the start, where g = 1 = exp(0), and wherever g = exp(2 log_g)."""
+    ours = model_of(kind)
+    free = with_scale_of(ours, kind)
+    assert [p.numel() for p in free.parameters()] == [p.numel() for p in ours.parameters()]
+    for got, want in zip(free.operator.linear().matrices, ours.operator.linear().matrices, strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0)
+    stir(ours, 0.5)
+    free = with_scale_of(ours, kind)
+    for got, want in zip(free.operator.linear().matrices, ours.operator.linear().matrices, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+
+
+def with_scale_of(ours: MonDEQ, kind: str) -> MonDEQ:
+    """The same model with g = exp(2 log_g) for parameters."""
+    state = {
+        name.replace("log_g", "g"): (2 * value).exp() if "log_g" in name else value
+        for name, value in ours.state_dict().items()
+    }
+    free = model_of(kind, scale="free")
+    free.load_state_dict(state)
+    return free
+
+
+@pytest.mark.parametrize("g", [-2.0, -SMALLEST_SCALE, -1e-9, 0.0, 1e-9, SMALLEST_SCALE, 0.3])
+def test_no_free_scale_is_refused_and_each_is_monotone(g):
+    """What W is with g is what it is with max(|g|, SMALLEST_SCALE), and sym(I - W) >= m I."""
+    model = model_of("multi", monotonicity=0.2, scale="free")
+    with torch.no_grad():
+        model.operator.g.copy_(torch.tensor([g, 1.0, -g], dtype=F64))
+        model.operator.g_between.copy_(torch.tensor([0.4, g], dtype=F64))
+        torch.testing.assert_close(matrix(model, model.operator.linear()), dense(model)[0], rtol=1e-9, atol=1e-11)
+    assert lowest_gap(model) >= 0.2 - 1e-12
+    sum(m.square().sum() for m in model.operator.linear().matrices).backward()
+    for slopes in (model.operator.g.grad, model.operator.g_between.grad):
+        assert slopes.isfinite().all()
+    assert (model.operator.g.grad[0] != 0) == (abs(g) >= SMALLEST_SCALE)  # a negative one can come back
+
+
+def test_a_free_scale_below_zero_has_the_gradient_of_its_size():
+    model = model_of("multi", scale="free")
+    slopes = []
+    for sign in (1, -1):
+        with torch.no_grad():
+            model.operator.g.copy_(sign * torch.tensor([0.7, 1.3, 0.2]))
+        model.zero_grad()
+        sum(m.square().sum() for m in model.operator.linear().matrices).backward()
+        slopes.append(model.operator.g.grad.clone())
+    torch.testing.assert_close(slopes[1], -slopes[0])
+
+
+def test_a_scale_that_is_none_is_named():
+    with pytest.raises(KoopsimError, match=r"scale of A is 'log'; expected one of exp, free"):
+        model_of("single", scale="log")
 
 
 def test_scales_are_frobenius_norms():

@@ -57,6 +57,8 @@ def test_rows_of_our_own_are_rows_of_their_own():
     own[1]["run"]["recipe"]["epochs"] = 40
     own.append(made("cifar10/mdeq", accuracy=0.6))
     own[2]["run"]["model"]["gradient"] = "phantom"
+    own.append(made("cifar10/mondeq-multi", accuracy=0.5))
+    own[3]["run"]["model"]["scale"] = "free"
     usual = [made(f"cifar10/{kind}") for kind in ("sim-single", "mondeq-multi", "mdeq")]
     table = classification_table([*own, *usual])
     assert table is not None
@@ -64,6 +66,7 @@ def test_rows_of_our_own_are_rows_of_their_own():
     assert shown == {
         "SIM (single)": ("75.00", "79.4 ± 0.2"), "SIM (single), V U = I": ("80.00", "-"),
         "monDEQ (multi)": ("75.00", "72.0 ± 0.3"), "monDEQ (multi), 40 epochs": ("70.00", "72.0 ± 0.3"),
+        "monDEQ (multi), free scale": ("50.00", "-"),
         "multiscale DEQ": ("75.00", "-"), "multiscale DEQ, phantom gradient": ("60.00", "-"),
     }  # fmt: skip
 

@@ -7,6 +7,7 @@
 
 A solver may converge where the plain iteration does not: Anderson, Broyden and Newton reach fixed points that repel. It
 is slower there, and such a DEQ is not called healthy. States of several tensors and many inputs are put side by side.
+All of it is in float64, a function's weights included (`doubled.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from koopsim.bridge.doubled import CellInFloat64
 from koopsim.bridge.hidden import Solvable, hidden_map, in_float64
 from koopsim.bridge.jacobian import Linearisation, linearise
 from koopsim.bridge.observe import Observation, observe
@@ -29,6 +31,7 @@ from koopsim.implicit.state import Packing, leaves, packing_of
 NUMERALS = {"origin": "i", "fixed-point": "ii", "invariant-set": "iii", "divergent": "iv"}
 LARGE = 2**13  # numbers of a state above which fewer steps are watched, from one start
 SHOWN = 12  # inputs in the table
+USUAL, BY_COPIES = "float64", "float64, with copies of the float32 tensors that the cell uses"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Health:
     cases: tuple[str, ...]
     seen: Observation
     local: list[Linearisation]
+    precision: str = USUAL  # of the evaluations
 
     @property
     def healthy(self) -> bool:
@@ -64,6 +68,7 @@ class Health:
         lines.append(
             f"{int(self.converged.sum())} of {len(self.cases)} solves converge{most}; plain iteration: {self.seen.case}"
         )
+        lines.append(f"evaluated in {self.precision}")
         return "\n".join(lines)
 
     def plot(self) -> Any:
@@ -74,15 +79,18 @@ class Health:
 def health(deq: Solvable, *inputs: Any, steps: int = 200) -> Health:
     """Solve, linearise and watch, input by input; a few inputs are enough."""
     one, x = _on_matrices(deq, inputs) if isinstance(deq, DEQ) else (deq, inputs[0])
+    precision = USUAL
+    if isinstance(one, DEQ):
+        x = x.double() if x.is_floating_point() else x
+        one, precision = _exactly(one, x)
     size = _state_size(one, x)
-    _check_precision(deq, one, x)
     seen = observe(one, x, steps=min(steps, 60) if size > LARGE else steps, starts=1 if size > LARGE else 2)
     local = linearise(one, x)
     if seen.solver is None:
         raise KoopsimError(f"A {type(deq).__name__} has no solver; wrap the cell: koopsim.implicit.DEQ(cell).")
     found, radius = seen.solver, np.array([point.radius for point in local])
     steps_taken, residuals, converged = (t.cpu().numpy() for t in (found.steps, found.residuals, found.converged))
-    return Health(steps_taken, residuals, converged, radius, seen.cases, seen, local)
+    return Health(steps_taken, residuals, converged, radius, seen.cases, seen, local, precision)
 
 
 class _Joined(nn.Module):
@@ -128,20 +136,38 @@ def _on_matrices(deq: DEQ, inputs: tuple[Any, ...]) -> tuple[DEQ, Tensor]:
     return joined.train(deq.training), given.pack(each)
 
 
-def _check_precision(deq: Any, one: Any, x: Tensor) -> None:
-    """Spectra are of float64: a copy of a module can be, the weights that a function uses cannot be copied."""
-    if not isinstance(deq, DEQ) or isinstance(deq.cell, nn.Module):
-        return
+def _exactly(one: DEQ, x: Tensor) -> tuple[DEQ, str]:
+    """The DEQ to be looked at, and in which precision it then computes, by trying an input and a backward pass.
+
+    Spectra are of float64. A copy of a module can be; what a function uses is converted as it goes (`doubled.py`).
+    """
+    plain, copied = in_float64(one), in_float64(one)
+    copied.cell = cell = CellInFloat64(copied.cell)
+    refused, refused_copies = (_refused(deq, x) for deq in (plain, copied))
+    if refused_copies is None and cell.converted:
+        return copied, BY_COPIES
+    if refused is None:
+        return plain, USUAL
+    said = str(refused.__cause__ or refused).splitlines()[0]
+    raise KoopsimError(
+        "The cell cannot be evaluated in float64, as a spectrum needs it, nor with float64 copies of the tensors it "
+        f"uses ({said[:120]}); expected an nn.Module, of which health() takes a copy in float64, or a function of "
+        "PyTorch's own operations: make it one."
+    ) from refused
+
+
+def _refused(deq: DEQ, x: Tensor) -> Exception | None:
+    """What a cell says to float64, there and back; nothing is best."""
     try:
         with torch.no_grad():
-            f, z = hidden_map(in_float64(one), x[:1].double())
-            f(z)
-    except (RuntimeError, KoopsimError) as error:
-        said = str(error.__cause__ or error).splitlines()[0]
-        raise KoopsimError(
-            f"The cell is a function that cannot be evaluated in float64, as a spectrum needs it ({said[:120]}); "
-            "expected an nn.Module, of which health() takes a copy in float64: make it one."
-        ) from error
+            f, z = hidden_map(deq, x[:1])
+        with torch.enable_grad():
+            out = f(z.requires_grad_())
+            if out.requires_grad:
+                torch.autograd.grad(out.sum(), z, allow_unused=True)
+    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError, KoopsimError) as error:
+        return error
+    return None if out.dtype == torch.float64 else KoopsimError(f"its answer is {out.dtype}")
 
 
 def _state_size(deq: Any, x: Tensor) -> int:

@@ -139,6 +139,7 @@ class MonDEQConfig(ModelConfig):
     max_steps: int = 300
     outputs: int = 10
     mirrored: bool = False  # images are turned by 180 degrees: so the published multi-tier weights fit
+    scale: Literal["exp", "free"] = "exp"  # of A^T A: exp(2 log_g), or g itself, as published
 
     def __post_init__(self) -> None:
         require(

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.implicit.detached import refuse_detached, used_by, wanting
 from koopsim.implicit.gradient import Gradient, Neumann, Phantom, implicit, jacobian_free
 from koopsim.implicit.info import DEQInfo, Info, UnconvergedWarning, capturing
 from koopsim.implicit.iteration import Map, Tolerance, tolerance
@@ -204,7 +205,7 @@ class DEQ(nn.Module):
             z, info = gradient.run(f, z0, self._budget(False), self._tolerance(self.tol, packing))
             _refuse_changed(versions)
             self._warn("forward", "the reversible iteration", info.forward, rounding)
-            return z, info
+            return self._with_past(z, f, inputs), info
         with torch.no_grad():
             z, solved = self._solve("forward", f, z0, packing, rounding)
         _refuse_changed(versions)
@@ -214,13 +215,22 @@ class DEQ(nn.Module):
         # Autocast keeps the low-precision copies of weights made just now under no_grad: without a history.
         torch.clear_autocast_cache()
         if not self._differentiable(f, z, inputs):
-            return z, info
+            return self._with_past(z, f, inputs), info
 
         def backward(transposed: Map, start: Tensor) -> Tensor:
             y, info.backward = self._solve("backward", transposed, start, packing, rounding)
             return y
 
-        return gradient(f, z, backward), info
+        return self._with_past(gradient(f, z, backward), f, inputs), info
+
+    def _with_past(self, z: Tensor, f: Map, inputs: tuple[Any, ...]) -> Tensor:
+        """z, unless it should have a past and has none."""
+        if self.training and torch.is_grad_enabled() and not z.requires_grad:
+            refuse_detached(wanting(self.cell, inputs))
+            if not isinstance(self.cell, nn.Module) and "detached" not in self._warned:  # it is asked once
+                refuse_detached(used_by(f, z))
+                self._warned.add("detached")
+        return z
 
     def _tolerance(self, tol: float | Tolerance, packing: Packing) -> Tolerance:
         return tolerance(tol) if packing.single else replace(tolerance(tol), sizes=packing.sizes)

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from koopsim.errors import KoopsimError
+from koopsim.implicit.detached import leads_on
 from koopsim.implicit.info import capturing
 from koopsim.implicit.iteration import Map, Narrowing, narrows, transposes, watches
 
@@ -140,9 +141,10 @@ def _by_own(product: Map, g: Tensor) -> Map:
 
 
 def _recorded(f: Map, z: Tensor) -> tuple[Tensor, Tensor]:
-    """A point like z of its own, and f there with its past."""
+    """A point like z of its own, and f there with its past, if that is more than the point."""
     at = z.detach().requires_grad_()
-    return at, f(at).to(z.dtype)
+    tape = f(at).to(z.dtype)
+    return at, tape if leads_on(tape, at) else tape.detach()
 
 
 def implicit(f: Map, z: Tensor, solve: Solve) -> Tensor:

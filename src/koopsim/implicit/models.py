@@ -88,7 +88,8 @@ class MonDEQKind(SolverKind):
 
     def build(self, config: MonDEQConfig) -> MonDEQ:
         solving = Splitting(config.splitting, config.alpha, config.tune_alpha, config.max_steps, config.tolerance)
-        model = MonDEQ(config.image, config.tiers, config.connected, config.outputs, config.monotonicity, solving)
+        image, tiers, m = config.image, config.tiers, config.monotonicity
+        model = MonDEQ(image, tiers, config.connected, config.outputs, m, solving, config.scale)
         model.mirrored = config.mirrored
         return model
 

@@ -81,6 +81,7 @@ class MonDEQ(SolverModel):
         outputs: int = 10,
         monotonicity: float = 1.0,
         solving: Splitting = USUAL,
+        scale: str = "exp",
     ) -> None:
         super().__init__()
         if solving.method not in SPLITTINGS:
@@ -88,7 +89,7 @@ class MonDEQ(SolverModel):
         self.image, self.connected, self.splitting = image, connected, solving.method
         self.first_alpha, self.tune = solving.alpha, solving.tune
         self.max_steps, self.tol = solving.max_steps, solving.tol
-        self.operator = MonotoneOperator(tiers_for(image, tiers, connected), monotonicity)
+        self.operator = MonotoneOperator(tiers_for(image, tiers, connected), monotonicity, scale)
         self.tiers = self.operator.tiers
         channels, last = image[0], self.tiers[-1]
         if connected:

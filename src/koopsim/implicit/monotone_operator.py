@@ -31,6 +31,8 @@ from koopsim.implicit.inverse import reflected_resolvent
 from koopsim.implicit.splitting import Storage
 
 KERNEL = 3
+SCALES = ("exp", "free")
+SMALLEST_SCALE = 1e-4  # of a free g: there A has norm 0.01, and the derivative of its size is 50
 
 
 @dataclass(frozen=True)
@@ -153,16 +155,29 @@ def _joined(parts: list[Tensor]) -> Tensor:
 
 
 class MonotoneOperator(nn.Module):
-    """W over tiers. A, B and K start like PyTorch's convolutions and are scaled to Frobenius norms g, h and g'.
+    """W over tiers. A, B and K start like PyTorch's convolutions and are scaled to Frobenius norms a, h and a'.
 
-    g = exp(log_g) is positive for every parameter value; g, h and g' start at 1, as published. At first W is then small
-    (between tiers a signal keeps about a tenth of its size) and solves take few steps. A single pixel is the fully
-    connected case: a 1 x 1 convolution, where A and B are free, without scales.
+    a, h and a' start at 1, as published. At first W is then small (between tiers a signal keeps about a tenth of its
+    size) and solves take few steps. h may have any sign; a must not vanish, and is made of its parameter by `scale`,
+
+        exp     a = exp(log_g), positive for every parameter value
+        free    a = sqrt(g), g itself free, as published: g A^T A with A of norm 1. Theirs is no monotone operator once
+                training takes g below 0. Here a = sqrt(max(|g|, SMALLEST_SCALE)): still sym(I - W) >= m I, without a
+                question that a captured step could not ask; a g below 0 has a gradient, and can come back
+
+    A single pixel is the fully connected case: a 1 x 1 convolution, where A and B are free, without scales.
     """
 
-    def __init__(self, tiers: tuple[Tier, ...], monotonicity: float = 1.0) -> None:
+    log_g: Tensor
+    log_g_between: Tensor
+    g: Tensor
+    g_between: Tensor
+
+    def __init__(self, tiers: tuple[Tier, ...], monotonicity: float = 1.0, scale: str = "exp") -> None:
         super().__init__()
-        self.tiers, self.monotonicity = tiers, monotonicity
+        if scale not in SCALES:
+            raise KoopsimError(f"The scale of A is {scale!r}; expected one of {', '.join(SCALES)}.")
+        self.tiers, self.monotonicity, self.scale = tiers, monotonicity, scale
         self.connected = tiers[0].grid.height * tiers[0].grid.width == 1
         kernel = 1 if self.connected else KERNEL
         channels = [tier.channels for tier in tiers]
@@ -174,24 +189,31 @@ class MonotoneOperator(nn.Module):
         self.B = nn.ParameterList(weight(c, c) for c in channels)
         self.K = nn.ParameterList(weight(c, d) for c, d in itertools.pairwise(channels))
         if not self.connected:
-            self.log_g = nn.Parameter(torch.zeros(len(tiers)))
+            name, start = ("log_g", torch.zeros) if scale == "exp" else ("g", torch.ones)
+            self.register_parameter(name, nn.Parameter(start(len(tiers))))
             self.h = nn.Parameter(torch.ones(len(tiers)))
             if len(tiers) > 1:
-                self.log_g_between = nn.Parameter(torch.zeros(len(tiers) - 1))
+                self.register_parameter(f"{name}_between", nn.Parameter(start(len(tiers) - 1)))
 
     def linear(self) -> Chain:
         """W, recorded for autograd."""
         return Chain(self.tiers, tuple(tier.grid.symbol(self._stencil(i)) for i, tier in enumerate(self.tiers)))
 
+    def _norm(self, i: int, between: bool = False) -> Tensor:
+        """a of tier i, or a' between it and the next."""
+        if self.scale == "exp":
+            return (self.log_g_between if between else self.log_g)[i].exp()
+        return (self.g_between if between else self.g)[i].abs().clamp_min(SMALLEST_SCALE).sqrt()
+
     def _stencil(self, i: int) -> Tensor:
         """Tier i of W: [[W_ii, -2 A_ii^T], [K_i, 0]], without the second column in the first tier."""
         grid, A, B = self.tiers[i].grid, stencil_of(self.A[i]), stencil_of(self.B[i])
         if not self.connected:
-            A, B = _scaled(A, self.log_g[i].exp()), _scaled(B, self.h[i])
+            A, B = _scaled(A, self._norm(i)), _scaled(B, self.h[i])
         A, K = grid.fold_stencil(A), None
         rows = A
         if i + 1 < len(self.tiers):
-            K = grid.fold_stencil(_scaled(stencil_of(self.K[i]), self.log_g_between[i].exp()), strided=True)
+            K = grid.fold_stencil(_scaled(stencil_of(self.K[i]), self._norm(i, between=True)), strided=True)
             rows = torch.cat([A, K], dim=1)
         squares = gram(rows)
         size = math.isqrt(len(squares))

@@ -2,7 +2,8 @@
 
     theirs                                      ours
     connected    U, A, B                        the same, A and B as 1 x 1 convolutions
-    single       U, A, B, g, h                  A scaled to norm exp(log_g): exp(2 log_g) = g
+    single       U, A, B, g, h                  A scaled to norm exp(log_g): exp(2 log_g) = g. `scale="free"`, where
+                                                the parameter is g, is for training: a file's names stay as they were
     multi        U, A0.i, B0.i, A_n0.i,         the same, but mirrored: a tier hears pixels 0, 2, 4, ... of the one
                  g.i, gn.i, h.i                 above, ours 1, 3, 5, ...; seen in a mirror they are each other
     Wout         on the last tier (pooled 4 x 4 where it is the only one), its border included: the same

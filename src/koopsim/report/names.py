@@ -48,6 +48,7 @@ def variant_of(result: Result) -> str:
     words = ["U V = I" if model.get("rank") == lifted else "V U = I"] if model.get("projector") else []
     words += ["even start"] if model.get("start") == "even" else []
     words += [f"z0 {model['z0']}"] if model.get("z0", "zero") != "zero" else []
+    words += ["free scale"] if model.get("scale") == "free" else []
     gradient, name = model.get("gradient"), result["name"]
     usual = getattr(run_of(name).model, "gradient", None) if name.partition(":")[0] in PRESETS else gradient
     words += [f"{gradient} gradient"] if gradient not in (None, usual) else []

@@ -1,12 +1,18 @@
 """The record of the tests on a GPU is of these kernels: CI has none, so a kernel that changed since is noticed here."""
 
+import importlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from koopsim.nn.kernels import sources
 
+TOOLS = Path(__file__).parents[3] / "tools"
 RECORD = Path(__file__).parents[3] / "results" / "h200" / "cuda-tests.json"
 KNOWN = {  # what failed in the record, and why it stands: anything else has to be mended before it is recorded
     "tests/engine/test_rehearsal.py::test_a_rehearsed_run_is_the_same_to_the_bit":
@@ -22,13 +28,65 @@ def stale(recorded: dict[str, str]) -> list[str]:
     return sorted(name for name in now.keys() | recorded.keys() if now.get(name) != recorded.get(name))
 
 
+def check(record: dict[str, Any]) -> None:
+    """What a record must be; those of before `xfailed` was kept apart have it among the skipped, without a reason."""
+    assert record["counts"].get("passed", 0) > 100
+    assert not set(record["counts"]) - {"passed", "skipped", "xfailed", "failed"}
+    found = record["tests"]
+    assert {name for name, test in found.items() if test["outcome"] == "failed"} <= KNOWN.keys()
+    assert all(test.get("text") for test in found.values() if test["outcome"] == "xfailed"), "for what reason?"
+
+
 @pytest.mark.skipif(not RECORD.exists(), reason="no record yet: make test-gpu on a machine with a GPU")
 def test_the_kernels_are_those_that_were_tested_on_a_gpu():
     record = json.loads(RECORD.read_text())
     assert not stale(record["kernels"]), "kernels changed since they ran on a GPU: make test-gpu, and commit its record"
-    assert record["counts"].get("passed", 0) > 100
-    assert not set(record["counts"]) - {"passed", "skipped", "failed"}
-    assert {name for name, test in record["tests"].items() if test["outcome"] == "failed"} <= KNOWN.keys()
+    check(record)
+
+
+def test_records_of_now_and_of_before_are_read():
+    before = {"counts": {"passed": 200, "skipped": 1}, "tests": {"a": {"outcome": "skipped", "seconds": 1.0}}}
+    check(before)
+    now = {"counts": {"passed": 200, "xfailed": 1}, "tests": {"a": {"outcome": "xfailed", "seconds": 1.0}}}
+    with pytest.raises(AssertionError, match="for what reason"):
+        check(now)
+    now["tests"]["a"]["text"] = "torch compiles its own layers wrongly"
+    check(now)
+    now["tests"]["b"] = {"outcome": "failed", "seconds": 1.0}
+    with pytest.raises(AssertionError):
+        check(now)
+
+
+TESTS = """
+import pytest
+
+def test_right(): pass
+def test_left_out(): pytest.skip("no such chip")
+def test_known(): pytest.xfail("the compiler is wrong: a CUDA error")
+@pytest.mark.xfail(reason="by mark")
+def test_marked(): assert False
+def test_wrong(): assert False, "a bad number"
+"""
+
+
+def test_what_is_expected_to_fail_is_kept_apart_with_its_reason(tmp_path, monkeypatch):
+    """The plugin in a process of its own, as tools/cuda_tests.py runs it."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    outcomes = importlib.import_module("cuda_tests").outcomes
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "known.json").write_text("{}")
+    own = {**os.environ, "KOOPSIM_CLAIMS": str(tmp_path), "PYTHONPATH": str(TOOLS)}
+    own["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "claiming", "test_some.py"]
+    done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    found = {name.split("::")[1]: (test["outcome"], test.get("text")) for name, test in outcomes(tmp_path).items()}
+    assert found["test_right"] == ("passed", None)
+    assert found["test_left_out"] == ("skipped", "Skipped: no such chip")
+    assert found["test_known"] == ("xfailed", "the compiler is wrong: a CUDA error")
+    assert found["test_marked"] == ("xfailed", "by mark")
+    assert found["test_wrong"][0] == "failed"
+    assert "a bad number" in found["test_wrong"][1]
 
 
 def test_a_changed_kernel_is_noticed():
