@@ -8,11 +8,13 @@ so that nothing is lost with a process. One whose CUDA context a fault has spoil
 import fcntl
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 FOLDER = Path(os.environ["KOOPSIM_CLAIMS"])
+UNTIL = float(os.environ.get("KOOPSIM_CLAIMS_UNTIL", "inf"))  # no test is begun later: who is stopped is not heard
 SPOILT = ("CUDA error", "AcceleratorError", "illegal memory access")
 
 
@@ -33,7 +35,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     listed = FOLDER / f"{os.getpid()}.part"
     listed.write_text(json.dumps([item.nodeid for item in session.items]))
     listed.replace(FOLDER / "tests.json")
-    while (mine := claimed()) < len(session.items) and not session.shouldstop:
+    while time.time() < UNTIL and not session.shouldstop and (mine := claimed()) < len(session.items):
         item = session.items[mine]
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
     return True
@@ -52,7 +54,7 @@ def claimed() -> int:
 def pytest_runtest_makereport(item: pytest.Item):
     report = (yield).get_result()
     outcome, text = told(report)
-    line = {"test": item.nodeid, "outcome": outcome, "seconds": report.duration, "text": text}
+    line = {"test": item.nodeid, "part": report.when, "outcome": outcome, "seconds": report.duration, "text": text}
     with open(FOLDER / f"{os.getpid()}.jsonl", "a") as file:
         file.write(json.dumps(line) + "\n")
     if report.failed and any(word in text for word in SPOILT):

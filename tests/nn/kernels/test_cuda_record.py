@@ -82,11 +82,31 @@ def test_what_is_expected_to_fail_is_kept_apart_with_its_reason(tmp_path, monkey
     assert done.returncode == 1, done.stdout + done.stderr
     found = {name.split("::")[1]: (test["outcome"], test.get("text")) for name, test in outcomes(tmp_path).items()}
     assert found["test_right"] == ("passed", None)
+    begun = {"test": "test_some.py::test_begun", "part": "setup", "outcome": "passed", "seconds": 0.0, "text": ""}
+    (tmp_path / "0.jsonl").write_text(json.dumps(begun) + "\n")
+    assert outcomes(tmp_path)["test_some.py::test_begun"]["outcome"] == "not run", "it was set up, and stopped"
     assert found["test_left_out"] == ("skipped", "Skipped: no such chip")
     assert found["test_known"] == ("xfailed", "the compiler is wrong: a CUDA error")
     assert found["test_marked"] == ("xfailed", "by mark")
     assert found["test_wrong"][0] == "failed"
     assert "a bad number" in found["test_wrong"][1]
+
+
+def test_a_sanitizers_last_word_is_understood(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    summary = importlib.import_module("cuda_tests").SUMMARY
+    said = "========= ERROR SUMMARY: 0 errors\n========= RACECHECK SUMMARY: 2 hazards displayed (2 errors, 0 warnings)"
+    assert summary.findall(said) == ["0", "2"]
+    assert not summary.findall("12 passed in 3 s")
+
+
+def test_no_test_is_begun_when_time_is_over(tmp_path):
+    (tmp_path / "test_some.py").write_text("def test_right(): pass\n")
+    (tmp_path / "known.json").write_text("{}")
+    own = {**os.environ, "KOOPSIM_CLAIMS": str(tmp_path), "PYTHONPATH": str(TOOLS), "KOOPSIM_CLAIMS_UNTIL": "1.0"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "claiming", "test_some.py"]
+    done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert not list(tmp_path.glob("*.jsonl")), done.stdout + done.stderr
 
 
 def test_a_changed_kernel_is_noticed():
