@@ -147,7 +147,7 @@ def table2(place: Place) -> list[Job]:
         name = preset.replace("/", "-")
         again = place.few("--trials", 3, "--max-t", 2, "--grace", 1, "--search", "epochs=2")
         sure = ("--confirm", 2, "--confirm-seeds", 2) if place.rehearse else ("--confirm", 4, "--confirm-seeds", 3)
-        search = Job(f"search-{name}", fixed("tune", preset, *sure, "--retrain", 0, *few, *again), seconds, box=480)
+        search = Job(f"search-{name}", fixed("tune", preset, *sure, "--retrain", 0, *few, *again), seconds, box=900)
 
         def words(seed: int) -> Callable[[], Words]:
             return lambda: (*best_of(place, preset), "--seed", seed, *few)
