@@ -325,8 +325,10 @@ def test_in_a_captured_graph_samples_are_left_out_by_the_mask_of_the_moment():
 @pytest.mark.parametrize("solver", ["picard", "anderson", "broyden"])
 def test_on_cuda_a_training_step_is_the_twins(solver, capture, monkeypatch):
     torch.manual_seed(0)
-    model = TransformerDEQ(deq=partial(DEQ, solver=solver, max_steps=60, tol=1e-5)).cuda()
-    tokens = torch.randint(0, 10, (4, 150), device="cuda")
+    model = TransformerDEQ(deq=partial(DEQ, solver=solver, max_steps=90, tol=1e-5)).cuda()
+    # Anderson's method does not converge for every input of an untrained cell, and where it does not a last digit
+    # decides where it ends: these are inputs for which all three do.
+    tokens = torch.randint(0, 10, (4, 150), generator=torch.Generator().manual_seed(10)).cuda()
     tokens[1] = 3
 
     def step():
@@ -344,15 +346,15 @@ def test_on_cuda_a_training_step_is_the_twins(solver, capture, monkeypatch):
         graph.replay()
         return out
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnconvergedWarning)
-        fused = [t.clone() for t in found()]
-        prepare = UniversalTransformerCell.prepare
-        monkeypatch.setattr(UniversalTransformerCell, "prepare", lambda self, u: prepare(self, u).plain())
-        plain = found()
+    fused = [t.clone() for t in found()]
+    assert model.last_info is not None
+    assert model.last_info.converged.all()
+    prepare = UniversalTransformerCell.prepare
+    monkeypatch.setattr(UniversalTransformerCell, "prepare", lambda self, u: prepare(self, u).plain())
+    plain = found()
     torch.testing.assert_close(fused[0], plain[0], rtol=1e-4, atol=1e-5)
     for got, want in zip(fused[1:], plain[1:], strict=True):
-        alike(got, want, 5e-2 if solver == "anderson" else 5e-3)  # its small systems make much of a last digit
+        alike(got, want, 5e-3)
 
 
 @cuda
