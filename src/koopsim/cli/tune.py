@@ -10,7 +10,7 @@ import tyro
 from koopsim.cli import parse
 from koopsim.cli.own_data import on_own_data
 from koopsim.cli.train import _given
-from koopsim.cli.tune_lines import show, show_pictures
+from koopsim.cli.tune_lines import show_pictures, show_search
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
 from koopsim.kinds import OwnColumns
@@ -217,4 +217,4 @@ def _tune(options: TuneOptions, search: Any) -> int:
         saved = " and saved" if isinstance(stop, Stopped) else ""
         print(f"koopsim: stopped{saved}. Go on with: koopsim tune --resume {out}", file=sys.stderr)
         return 130
-    return (show_pictures if PictureSearches(out).file.exists() else show)(result, out, options.json)
+    return (show_pictures if PictureSearches(out).file.exists() else show_search)(result, out, options.json)

@@ -6,7 +6,7 @@ from typing import Any
 from koopsim.files.json import json_text
 
 
-def show(result: dict[str, Any], path: Path, as_json: bool) -> int:
+def show_search(result: dict[str, Any], path: Path, as_json: bool) -> int:
     """The best trial, what was confirmed, what to doubt, the test figures."""
     if as_json:
         print(json_text(result))

@@ -15,11 +15,21 @@ from koopsim.nn.kernels import sources
 TOOLS = Path(__file__).parents[3] / "tools"
 RECORD = Path(__file__).parents[3] / "results" / "h200" / "cuda-tests.json"
 KNOWN = {  # what failed in the record, and why it stands: anything else has to be mended before it is recorded
-    "tests/engine/test_rehearsal.py::test_a_rehearsed_run_is_the_same_to_the_bit":
-        "digits, two parts in one process, beside 14 others; four processes of `koopsim train mnist/sim-single`, two "
-        "of them rehearsed, agree to the last digit (results/h200/cold.json). Whether parts agree without one was "
-        "not asked: the test that took its place asks (not yet on a GPU)",
+    **dict.fromkeys(
+        (
+            "tests/implicit/kernels/test_cell_kernels.py::test_on_cuda_a_training_step_is_the_twins[anderson-True]",
+            "tests/implicit/kernels/test_cell_kernels.py::test_on_cuda_a_training_step_is_the_twins[anderson-False]",
+        ),
+        "compared two solves that had not converged: of ten inputs of that untrained cell Anderson's method leaves "
+        "five so, on a CPU too, and float32 and float64 then differ as much. It has inputs now for which all converge",
+    ),
+    "tests/nn/test_compile_cuda.py::test_models_that_solve[cifar10/mondeq-multi-train]":
+        "new, and the first time on a GPU: what torch 2.11's compiler makes of the multi-tier model's gradient expects "
+        "another stride than it is given. On a CPU, torch 2.13, it trains to the same loss",
 }  # fmt: skip
+# Tests that no process came to: the machine had five for them beside ten trainings. Compiled in the default mode the
+# kernels that had changed were tried; in the others, in eval mode, they were not.
+NOT_BEGUN = "tests/nn/test_compile_cuda.py::"
 
 
 def stale(recorded: dict[str, str]) -> list[str]:
@@ -31,8 +41,9 @@ def stale(recorded: dict[str, str]) -> list[str]:
 def check(record: dict[str, Any]) -> None:
     """What a record must be; those of before `xfailed` was kept apart have it among the skipped, without a reason."""
     assert record["counts"].get("passed", 0) > 100
-    assert not set(record["counts"]) - {"passed", "skipped", "xfailed", "failed"}
+    assert not set(record["counts"]) - {"passed", "skipped", "xfailed", "failed", "not run"}
     found = record["tests"]
+    assert all(name.startswith(NOT_BEGUN) for name, test in found.items() if test["outcome"] == "not run")
     assert {name for name, test in found.items() if test["outcome"] == "failed"} <= KNOWN.keys()
     assert all(test.get("text") for test in found.values() if test["outcome"] == "xfailed"), "for what reason?"
 
@@ -52,9 +63,10 @@ def test_records_of_now_and_of_before_are_read():
         check(now)
     now["tests"]["a"]["text"] = "torch compiles its own layers wrongly"
     check(now)
-    now["tests"]["b"] = {"outcome": "failed", "seconds": 1.0}
-    with pytest.raises(AssertionError):
-        check(now)
+    for outcome in ("failed", "not run"):
+        now["tests"]["b"] = {"outcome": outcome, "seconds": 1.0}
+        with pytest.raises(AssertionError):
+            check(now)
 
 
 TESTS = """
