@@ -18,14 +18,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from picture_factors import OFFSETS, SEED_OF_TEXT
 from torch import Tensor, nn
 from verbs import write
 
 from koopsim.nn import RandomFourierFeatures
 from koopsim.pictures import picture_set
-
-SEED_OF_TEXT = 13
-OFFSETS = {"train": (0, 0), "valid": (0, 1), "test": (1, 1)}  # row, column, as the paper cuts a picture
 
 
 @dataclass(frozen=True)
