@@ -6,6 +6,7 @@ In bfloat16 on CUDA it trains by the kernels of `kernels/norm.py`, `kernels/padd
 `kernels/conv.py`, whose twin is `stages`.
 """
 
+import functools
 from dataclasses import replace
 from typing import cast
 
@@ -96,7 +97,7 @@ class VGG(nn.Module):
 
         layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
         last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
-        ours = conv_tiles.taken_over(x, self.channels, dtype)
+        ours = conv_tiles.taken_over(x, self.channels, dtype) and has_room(x.device, conv_tiles.SHARED)
         y = patches(x, dtype)
         with torch.autocast(x.device.type, enabled=False):
             weights = [*(conv.weight for conv, _ in layers), last]
@@ -106,6 +107,13 @@ class VGG(nn.Module):
             _count([norm for _, norm in layers], seen)
             features, W = y.flatten(1), last.permute(0, 2, 3, 1).flatten(1)  # as they lie in memory
             return F.linear(features, W, self.linear.bias.to(dtype))
+
+
+@functools.cache
+def has_room(device: torch.device, size: int) -> bool:
+    """Whether a thread block can have so many bytes of shared memory: newer GPUs than Hopper may have half of its."""
+    known = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    return getattr(known, "shared_memory_per_block_optin", size) >= size
 
 
 Layers = list[tuple[nn.Conv2d, nn.BatchNorm2d]]

@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
+from koopsim.nn import vgg
 from koopsim.nn.kernels import conv_tiles, cuda
 from koopsim.nn.kernels.conv_tiles import shares
 from koopsim.nn.lift import VGG
@@ -240,6 +242,16 @@ def test_on_cuda_the_same_bits_each_time_and_in_a_graph():
     graph.replay()
     assert all(torch.equal(a, b) for a, b in zip(captured, products(other, dy, kernel, table), strict=True))
     assert not torch.equal(captured[0], first[0])
+
+
+def test_a_gpu_with_less_shared_memory_keeps_the_library(monkeypatch):
+    """Of Hopper's generation or later, but made for a desk."""
+    for room, enough in ((99 * 1024, False), (conv_tiles.SHARED, True)):
+        found = SimpleNamespace(shared_memory_per_block_optin=room)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, found=found: found)
+        vgg.has_room.cache_clear()
+        assert vgg.has_room(torch.device("cuda"), conv_tiles.SHARED) is enough
+    vgg.has_room.cache_clear()
 
 
 @pytest.mark.cuda
