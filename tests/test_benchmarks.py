@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -41,3 +42,24 @@ def test_a_verb_is_called_and_measured(tmp_path):
     steps = -(-1437 // 64)  # the digits' train and valid images
     assert row["ms"] == pytest.approx(1e3 * row["seconds_per_epoch"] / steps, rel=0.1)
     assert "speed.py epoch" in json.loads(out.read_text())["environment"]["command"]
+
+
+def test_a_lease_is_of_one_machine_and_gives_back_what_there_is(tmp_path):
+    def call(*words):
+        own = os.environ | {"ROOT": str(tmp_path), "OUT": str(tmp_path / "out")}
+        return subprocess.run(
+            ["bash", BENCHMARKS / "lease_evidence.sh", *words], env=own, capture_output=True, text=True
+        )
+
+    for words in (["part"], ["data"], ["begin", "1", "9", "1", "nothing"], ["back", "0"]):
+        done = call(*words)
+        assert (done.returncode, "another machine" in done.stdout) == (3, True), words
+    (tmp_path / "env.sh").write_text("")
+    (tmp_path / "again2-out").mkdir()
+    (tmp_path / "again2-out" / "again.json").write_text("{}")
+    (tmp_path / "again3.log").write_text("three of four rows\n")
+    done = call("back", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "--- again3\nthree of four rows\n"
+    assert [f.name for f in (tmp_path / "out").iterdir()] == ["again2.json"]
+    assert call("bcak").returncode == 2

@@ -141,11 +141,70 @@ class Prepared:
         return self.prepare(x)(z)
 
 
-@pytest.mark.parametrize("cell", [written, Prepared()], ids=["written", "prepared"])
+def filled(z, x):
+    """The same into a tensor that is float32, and is the answer."""
+    out = torch.zeros(z.shape)
+    out[:] = 0.5 * z + x
+    return out
+
+
+@pytest.mark.parametrize("cell", [written, filled, Prepared()], ids=["written", "filled", "prepared"])
 def test_what_is_written_to_is_read_again(cell):
     seen = DEQ(cell, max_steps=60).health(torch.randn(3, 2))
     np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-12)
     assert seen.healthy
+
+
+W32 = 0.5 * torch.eye(2)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        lambda z, x: torch.linalg.multi_dot([z, W32, torch.eye(2)]) + x,
+        lambda z, x: torch.addmm(input=x, mat1=z, mat2=W32),
+    ],
+    ids=["in a list", "by name"],
+)
+def test_float32_is_found_however_it_is_given(cell):
+    seen = DEQ(cell, max_steps=60).health(torch.randn(3, 2))
+    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-12)
+    assert seen.precision.startswith("float64, with copies")
+
+
+class Wider:
+    """No module, a state that is wider than its input: where it starts is for the cell to say."""
+
+    def initial(self, x):
+        return torch.zeros(len(x), 3)
+
+    def __call__(self, z, x):
+        return z @ (0.5 * torch.eye(3)) + x.sum(1, keepdim=True)
+
+
+def test_a_function_that_says_where_it_starts_is_asked():
+    seen = DEQ(Wider(), max_steps=60).health(torch.randn(4, 2))
+    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-12)
+    assert seen.local[0].eigenvalues.shape == (3,)
+
+
+class Reading(nn.Module):
+    """z / 2 and the sum of what its tokens mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.meaning = nn.Embedding(5, 2)
+
+    def initial(self, tokens):
+        return self.meaning.weight.new_zeros(len(tokens), 2)
+
+    def forward(self, z, tokens):
+        return z / 2 + self.meaning(tokens).sum(1)
+
+
+def test_whole_numbers_stay_so():
+    seen = DEQ(Reading(), max_steps=60).health(torch.randint(0, 5, (3, 4)))
+    np.testing.assert_allclose(seen.radius, 0.5, rtol=1e-12)
 
 
 def test_a_function_of_float64_is_watched_as_it_is():
@@ -175,6 +234,8 @@ def test_what_cannot_be_evaluated_in_float64_is_told():
     W = 0.5 * torch.eye(2)
     with pytest.raises(KoopsimError, match=r"cannot be evaluated in float64.*dtype.*nn\.Module"):
         DEQ(lambda z, x: Product.apply(z, W) + x).health(torch.randn(3, 2))
+    with pytest.raises(KoopsimError, match=r"cannot be evaluated in float64.*its answer is torch\.float16"):
+        DEQ(lambda z, x: (0.5 * z + x).half()).health(torch.randn(3, 2))
 
 
 @pytest.mark.parametrize(

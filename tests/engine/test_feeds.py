@@ -43,6 +43,17 @@ def test_two_members_have_orders_of_their_own_and_each_that_of_it_alone():
             assert torch.equal(y[member], own_y[0])
 
 
+def test_a_kernel_brings_a_batch_on_cuda_of_whom_nothing_is_drawn(monkeypatch):
+    pytest.importorskip("triton")
+    feed = Resident(Samples(X, Y), RECIPE, 2)
+    monkeypatch.setattr("koopsim.engine.feeds.TRITON", True)
+    assert not feed._kernel_fits(), "on a CPU"
+    monkeypatch.setattr(feed, "order", type("OnCUDA", (), {"is_cuda": True}))
+    assert feed._kernel_fits()
+    feed.draws = torch.zeros(2, 10, 3)
+    assert not feed._kernel_fits(), "a picture would be turned by nobody"
+
+
 @pytest.mark.parametrize("members", [1, 2])
 def test_processes_share_a_batch_row_by_row(members):
     whole = Resident(Samples(X, Y), RECIPE, members)

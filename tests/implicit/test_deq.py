@@ -290,6 +290,13 @@ def test_a_cell_that_cuts_its_gradient_is_told(form, way, gradient):
         LAYER.requires_grad_(True)
 
 
+def test_a_weight_that_is_given_by_name_is_found():
+    layer = nn.Linear(3, 3)
+    deq = DEQ(lambda z, x: torch.no_grad()(lambda: nn.functional.linear(z, weight=layer.weight) / 4 + x)())
+    with pytest.raises(KoopsimError, match="carries no gradient, while 1 of the tensors it uses"):
+        deq(torch.randn(2, 3))
+
+
 @pytest.mark.parametrize("gradient", GRADIENTS)
 def test_cells_without_weights_and_weights_that_are_not_used_need_no_gradient(gradient):
     class Model(nn.Module):

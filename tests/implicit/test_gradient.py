@@ -12,6 +12,7 @@ from torch import nn
 
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, SOLVERS, Backward, Neumann, Phantom, Reversible, UnconvergedWarning, anderson
+from koopsim.implicit.gradient import _by_own
 
 TIGHT = {"max_steps": 200, "tol": 1e-13}
 
@@ -309,6 +310,28 @@ def test_autocast_trains_the_weights(gradient):
     (got,) = torch.autograd.grad(z.sum(), cell.linear.weight)
     (want,) = torch.autograd.grad(deq(x)[0].sum(), cell.linear.weight)
     assert (got - want).norm() < 0.05 * want.norm()
+
+
+class Halved:
+    """y -> y / 2, of samples that are left out 0: a product that a cell brings along."""
+
+    def __init__(self, active=None):
+        self.active = active
+
+    def __call__(self, y):
+        return y / 2 if self.active is None else y / 2 * self.active
+
+    def watched(self, active):
+        return Halved(active)
+
+
+def test_a_product_of_the_cells_own_hears_which_samples_are_left_out():
+    g, y, active = torch.randn(3, 2), torch.randn(3, 2), torch.tensor([[True], [False], [True]])
+    own = _by_own(Halved(), g)
+    assert torch.equal(own(y), y / 2 + g)
+    assert torch.equal(own.watched(active)(y), y / 2 * active + g)
+    deaf = _by_own(lambda y: y / 2, g)  # one that cannot hear it does all of them
+    assert torch.equal(deaf.watched(active)(y), y / 2 + g)
 
 
 def test_wrong_options_are_named():

@@ -230,6 +230,8 @@ def size_of(model: MonDEQ) -> torch.Tensor:
 def test_both_scales_are_one_operator(kind):
     """To the bit at the start, where g = 1 = exp(0), and wherever g = exp(2 log_g)."""
     ours = model_of(kind)
+    fresh = dict(model_of(kind, scale="free").operator.named_parameters())
+    assert all((fresh[name] == 1).all() for name in ("g", "g_between") if name in fresh)
     free = with_scale_of(ours, kind)
     assert [p.numel() for p in free.parameters()] == [p.numel() for p in ours.parameters()]
     for got, want in zip(free.operator.linear().matrices, ours.operator.linear().matrices, strict=True):

@@ -6,12 +6,14 @@ import signal
 from contextlib import nullcontext
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_search import CPU, tiny_run, tiny_search
 
 from koopsim.cli import main
+from koopsim.cli.tune_lines import show_search
 from koopsim.engine.drive import Stopped
 from koopsim.errors import KoopsimError
 from koopsim.searching.carrying_out import How, resume_search, start_search
@@ -19,6 +21,7 @@ from koopsim.searching.confirm import compared, confirmed, confirming, contender
 from koopsim.searching.directory import Search, SearchDirectory, search_from_dict, search_to_dict
 from koopsim.searching.local import LocalSearch
 from koopsim.searching.overview import overview
+from koopsim.searching.plots import draw_sensitivity
 from koopsim.searching.ray_worker import payload_of, prepared
 from koopsim.searching.results import best_trial, ranked, read_trials, summary, trials_csv
 from koopsim.searching.space import with_values
@@ -89,6 +92,18 @@ def test_the_figure_is_shown_wherever_a_trial_is():
     seen = overview(TRIALS, over(2), 1.0, None)
     assert "best loss 1.5 (trial 1)" in seen["line"]
     assert [row[1] for row in seen["rows"]] == ["1.5", "2", "3.5"]
+    drawn = draw_sensitivity(TRIALS, over(2))
+    assert drawn is not None
+    assert np.asarray(drawn.axes[0].collections[0].get_offsets())[:, 1].tolist() == [1.5, 2.0, 3.5]
+
+
+@pytest.mark.parametrize(("t", "looks"), [(1, 1), (2, 2), (9, 4)])
+def test_a_trial_with_fewer_looks_is_not_said_to_have_more(t, looks, tmp_path, capsys):
+    best = {"trial": 0, "loss": 1.5, "t": t, "values": {}}
+    result = {"name": "s", "trials": 1, "seconds": 1.0, "metric": "loss", "ended": {}, "pictures": []}
+    assert show_search(result | {"best": best, "judge_over": 4}, tmp_path, False) == 0
+    said = f" (mean of the last {looks} looks)" if looks > 1 else ""
+    assert f"validation loss 1.5{said} after {t} epochs" in capsys.readouterr().out
 
 
 # ---------------------------------------------------------------- confirmed

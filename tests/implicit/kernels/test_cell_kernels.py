@@ -14,6 +14,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses import FakeTensorMode
 
 from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning, UniversalTransformerCell, iteration, transformer
 from koopsim.implicit import gradient as gradients
@@ -147,6 +148,9 @@ def test_fewer_samples_are_the_same_map(on_cpu):
     index = torch.tensor([2, 0])
     with torch.no_grad():
         alike(prepared.rows(index)(z[index].float()), want[index])
+        assert on_cpu, "fewer samples, and no kernels any more"
+        turned = torch.tensor([2, 0, 1])
+        alike(prepared.rows(turned)(z[turned].float()), want[turned])
         alike(prepared.transposed(z.float()).rows(index)(y[index].float()), product[index])
 
 
@@ -221,13 +225,33 @@ def test_who_keeps_to_the_twin(on_cpu, monkeypatch):
         torch.func.vmap(prepared)(z[None])
         with torch.autocast("cpu", torch.bfloat16):
             prepared(z)
+        with torch.autograd.forward_ad.dual_level():
+            prepared(z)
         assert prepared.transposed(z.double()) is None
+        assert prepared.fused is not None
+        assert not any(prepared.fused.takes(other) for other in (z[:1], z[:, :4], z[..., :6]))
         assert not on_cpu
         alike(prepared(z), recorded.detach())
         assert on_cpu
     monkeypatch.undo()
     assert not kernels.can_fuse(u, [2, 3, 8, 6])  # on a CPU
     assert cell.prepare(u).fused is None
+
+
+def test_which_cells_the_kernels_hold(monkeypatch):
+    """Of tensors that claim to be on CUDA and hold nothing."""
+
+    def held(sizes, batch=2, dtype=torch.float32):
+        with FakeTensorMode():
+            return kernels.can_fuse(torch.empty(batch, 5, 3 * sizes[0] * sizes[1], dtype=dtype, device="cuda"), sizes)
+
+    widest = [8, 8, 64, 64]
+    assert held(widest)
+    assert not any(held(sizes) for sizes in ([4, 9, 64, 64], [9, 8, 64, 64], [8, 8, 66, 64], [8, 8, 64, 65]))
+    assert not held(widest, batch=0)
+    assert not held(widest, dtype=torch.float64)
+    monkeypatch.setenv("KOOPSIM_CLUSTERS", "0")
+    assert not held(widest)
 
 
 def test_an_iteration_that_is_undone_rounds_alike_both_ways(on_cpu):

@@ -18,7 +18,7 @@ for members, n, size, x_shape, x_kind, y_shape, y_kind in cases:
     torch.manual_seed(n)
     x = (100 * torch.rand(n, *x_shape, device=device)).to(x_kind)
     y = (100 * torch.rand(n, *y_shape, device=device)).to(y_kind)
-    feed = Resident(Samples(x, y, lambda x, recipe, draws: x.clone()), Recipe(batch_size=size), members)
+    feed = Resident(Samples(x, y, lambda x, recipe, draws: x + 1), Recipe(batch_size=size), members)
     feed.begin_epoch(range(members), [0] * members)
     feed.laid = None
     assert kernels.copyable(x, y)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
@@ -160,6 +161,24 @@ def test_bands_fit_where_they_are_used():
             assert tiles.threads <= 1024
     assert not conv_tiles.fitting(32, 32, 72)
     assert not conv_tiles.fitting(8, 1000, 40)
+
+
+def test_where_they_take_over(monkeypatch):
+    """Of pictures that claim to be on CUDA, on a machine that claims to be a Hopper."""
+    monkeypatch.setattr(conv_tiles, "has_clusters", lambda device: True)
+
+    def taken(channels=38, dtype=torch.bfloat16, images=2, size=32):
+        with FakeTensorMode():
+            return conv_tiles.taken_over(torch.empty(images, 3, size, size, device="cuda"), channels, dtype)
+
+    assert taken()
+    assert taken(64)
+    assert not taken(65)
+    assert not taken(dtype=torch.float32)
+    assert not taken(images=0)
+    assert not taken(size=1024)
+    monkeypatch.setenv("KOOPSIM_CLUSTERS", "0")
+    assert not taken()
 
 
 def test_elsewhere_the_library_convolves(monkeypatch):

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,76 @@ def test_no_test_is_begun_when_time_is_over(tmp_path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "claiming", "test_some.py"]
     done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert not list(tmp_path.glob("*.jsonl")), done.stdout + done.stderr
+
+
+FAULTY = """
+def test_faulty(): raise RuntimeError("CUDA error: an illegal memory access was encountered")
+def test_long(): pass
+def test_short(): pass
+"""
+
+
+def test_who_has_a_spoilt_context_ends_and_another_goes_on(tmp_path, monkeypatch):
+    """No test is lost in between, and the longest come first."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    tool = importlib.import_module("cuda_tests")
+    (tmp_path / "test_some.py").write_text(FAULTY)
+    seconds = {"faulty": 9.0, "short": 1.0, "long": 7.0}
+    (tmp_path / "known.json").write_text(json.dumps({f"test_some.py::test_{k}": v for k, v in seconds.items()}))
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "claiming", "test_some.py"]
+    said = tool.work(command, tmp_path, time.monotonic() + 60)
+    assert "illegal memory access" in said
+    assert [name.split("_")[-1] for name in json.loads((tmp_path / "tests.json").read_text())] == [
+        "faulty", "long", "short"]  # fmt: skip
+    found = {name.split("_")[-1]: test["outcome"] for name, test in tool.outcomes(tmp_path).items()}
+    assert found == {"faulty": "failed", "long": "passed", "short": "passed"}
+    assert len(list(tmp_path.glob("*.jsonl"))) == 2, "one goes on in a spoilt context"
+
+
+def test_tests_are_begun_for_a_part_of_the_time(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    tool = importlib.import_module("cuda_tests")
+    tell = "import os; print(os.environ['KOOPSIM_CLAIMS_UNTIL']); raise SystemExit(3)"
+    began = time.time()
+    last = float(tool.work([sys.executable, "-c", tell], tmp_path, time.monotonic() + 100))
+    assert last - began == pytest.approx(85, abs=2)
+
+
+SANITIZER = """#!/bin/sh
+shift 4  # --tool NAME --target-processes all
+"$@"
+[ -z "$FOUND" ] || echo "========= ERROR SUMMARY: $FOUND errors"
+"""
+ENDING = "import os, pytest\n@pytest.mark.cuda\ndef test_one():\n    {}\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "found", "outcome", "told"),
+    [
+        ("pass", "0", "passed", (0, 0)),
+        ("pass", "2", "passed", (1, 0)),
+        ("pass", "", "passed", (0, 1)),  # it was stopped before it could say
+        ("os._exit(0)", "0", "not run", (0, 0)),  # the process died in it
+    ],
+)
+def test_what_makes_a_record_good(body, found, outcome, told, tmp_path, monkeypatch):
+    """`main` under a sanitizer that says what it is told: everything passed, no fault, and every process was heard."""
+    monkeypatch.syspath_prepend(str(TOOLS))
+    tool = importlib.import_module("cuda_tests")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_gpu.py").write_text(ENDING.format(body))
+    (tmp_path / "compute-sanitizer").write_text(SANITIZER)
+    (tmp_path / "compute-sanitizer").chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("FOUND", found)
+    monkeypatch.setattr(sys, "argv", "cuda_tests.py --sanitize memcheck --processes 1 --out record.json".split())
+    with pytest.raises(SystemExit) as end:
+        tool.main()
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert (record["counts"], (record["faults"], record["unheard"])) == ({outcome: 1}, told)
+    assert bool(end.value.code) is not (outcome == "passed" and told == (0, 0))
 
 
 def test_a_changed_kernel_is_noticed():

@@ -91,8 +91,14 @@ os.environ["KOOPSIM_DIRECT"] = "0"
 assert not run.takes(x, y)
 del os.environ["KOOPSIM_DIRECT"]
 assert run.takes(x, y)
-hook = sim.register_forward_hook(lambda *a: None)
-assert not run.takes(x, y), "whoever listens wants to hear"
+assert not run.takes(x[0], y[0]), "one sequence without a batch"
+assert not run.takes(x[:0], y[:0]) and not run.takes(x[:, :0], y[:, :0]), "a mean of nothing"
+assert not run.takes(x.double(), y), "its kernels would read float64 as float32"
+for register in (sim.register_forward_hook, sim.register_forward_pre_hook):
+    hook = register(lambda *a: None)
+    assert not run.takes(x, y), "whoever listens wants to hear"
+    hook.remove()
+assert run.takes(x, y)
 """
 
 
@@ -127,10 +133,10 @@ def test_kernel_after_kernel_is_autograd(script, in_triton):
     in_triton(START + script)
 
 
-def sim_on_cuda(**changed) -> SIM:
+def sim_on_cuda(channels: int = 4, inputs: int = 1, **changed) -> SIM:
     """Claims to be on CUDA and holds nothing: enough to be asked about."""
     settings: dict[str, Any] = {"lift_dim": 8, "outputs": 3, "hidden": 6, "rank": 4} | changed
-    model = SIM(TCN(settings["lift_dim"], 1, 4, 3), **settings)
+    model = SIM(TCN(settings["lift_dim"], 1, channels, 3, inputs), **settings)
     with FakeTensorMode():
         for module in model.modules():
             for name, p in module.named_parameters(recurse=False):
@@ -150,6 +156,19 @@ def test_which_models_go_this_way():
     other.h = nn.Linear(6, 3)  # pyright: ignore[reportAttributeAccessIssue]
     lifted.mu = nn.Sequential(lifted.mu)
     assert not any(direct(model) for model in (frozen, other, lifted))
+
+
+def test_which_models_are_others_or_too_wide():
+    pytest.importorskip("triton")
+    assert direct(sim_on_cuda(channels=64, inputs=64))
+    assert not direct(sim_on_cuda(channels=65))
+    assert not direct(sim_on_cuda(channels=4, inputs=5)), "the kernels keep an input in the room of a channel"
+    exact, shaped, own = sim_on_cuda(), sim_on_cuda(), sim_on_cuda()
+    with FakeTensorMode():
+        exact.h.bias = nn.Parameter(torch.empty(3, dtype=torch.float64, device="cuda"))
+    shaped.psi = nn.Tanh()
+    own.__class__ = type("Own", (SIM,), {})  # whose forward may be another
+    assert not any(direct(model) for model in (exact, shaped, own))
 
 
 def test_the_kernels_compile_for_hopper(tmp_path):
