@@ -15,6 +15,7 @@ all, is DEQ_CHOSEN (2026-11-16, results/BUDGETS.md), and is trained again with t
 tools/record.py --names keeps.
 """
 
+import math
 import os
 import subprocess
 from collections.abc import Callable, Sequence
@@ -67,14 +68,11 @@ class Job:
     alone: bool = False
     script: bool = False
     share: int = 100
-    box: float = 0.0
+    box: float = math.inf
     status: str = "waiting"
     began: float = 0.0
     took: float = 0.0
     process: subprocess.Popen | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        self.box = self.box or max(3 * self.seconds, 60)
 
 
 def fixed(*words: object) -> Callable[[], Words]:
