@@ -53,7 +53,7 @@ data)
   cat "$ROOT"/packs/piece* | tar xf - -C "$ROOT/packs"
   . "$ROOT/env.sh"
   "$PYTHON" "$ROOT/data/datasets_tool.py" unpack "$ROOT"/packs/0? --to "$ROOT/data"
-  rm -rf "$ROOT"/packs/* # another set may follow
+  rm -rf "$ROOT"/packs/piece* "$ROOT"/packs/0? # another set may follow
   "$PYTHON" -m koopsim data list
   ;;
 begin)

@@ -41,7 +41,7 @@ QUICK = Size(32, 16, 8, steps=6, looks=2, between=2)
 
 @dataclass(frozen=True)
 class Variant:
-    """A network on the waves psi: `linear` matrices before the first ReLU and after the last stand in a row."""
+    """A network on the waves psi; matrices with no ReLU between them are one map, learnt as several."""
 
     before: bool = False  # V and U, learnt, in front of the first layer
     after: bool = True  # nu's last layer in front of h
