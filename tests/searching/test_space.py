@@ -14,8 +14,8 @@ from koopsim.searching.space_text import (
     overridden,
     parameter_text,
     parse_parameter,
+    read_space,
     space_from_arguments,
-    space_from_file,
     space_to_dict,
 )
 from koopsim.spaces import BANDWIDTH, Choice, LogUniform, Median, SearchSpace, Uniform
@@ -159,14 +159,14 @@ def test_files_of_three_kinds_say_the_same(tmp_path):
     assert wanted.max_t == 6
     assert wanted.parameters["recipe.batch_size"] == Choice((1, 2))
     for kind in ("json", "toml"):
-        assert space_from_file(space_of(TWO), TWO, tmp_path / f"s.{kind}") == wanted
+        assert overridden(space_of(TWO), TWO, read_space(tmp_path / f"s.{kind}"), "a file") == wanted
     try:
         import yaml  # noqa: F401
     except ImportError:
         with pytest.raises(KoopsimError, match="PyYAML"):
-            space_from_file(space_of(TWO), TWO, tmp_path / "s.yaml")
+            overridden(space_of(TWO), TWO, read_space(tmp_path / "s.yaml"), "a file")
     else:
-        assert space_from_file(space_of(TWO), TWO, tmp_path / "s.yaml") == wanted
+        assert overridden(space_of(TWO), TWO, read_space(tmp_path / "s.yaml"), "a file") == wanted
 
 
 def test_a_space_written_down_is_the_space():

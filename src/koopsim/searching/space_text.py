@@ -131,11 +131,6 @@ def space_from_arguments(space: SearchSpace, run: Run, arguments: tuple[str, ...
     return overridden(space, run, {"parameters": given}, "--search")
 
 
-def space_from_file(space: SearchSpace, run: Run, path: Path) -> SearchSpace:
-    """The space with what a file has in place of its own."""
-    return overridden(space, run, read_space(path), str(path))
-
-
 def read_space(path: Path) -> dict[str, Any]:
     """What a YAML, TOML or JSON file says of a space; they are told apart by their names."""
     try:
