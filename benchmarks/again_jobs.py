@@ -26,6 +26,7 @@ from typing import Any
 from koopsim.files.json import read_json
 
 MAX_T = 6  # epochs of a trial, the paper's
+AT_ONCE = 16  # trials of a search: four of each batch size, and those of a size overlap
 SHARE = 60  # percent of the chip for what would fill it
 SOLVER = ("--model.forward.method", "broyden", "--model.backward.method", "broyden",
           "--model.forward.max-steps", 80, "--model.backward.max-steps", 80)  # fmt: skip
@@ -145,29 +146,30 @@ def table2(place: Place) -> list[Job]:
         name = preset.replace("/", "-")
         again = place.few("--trials", 3, "--max-t", 2, "--grace", 1, "--search", "epochs=2")
         sure = ("--confirm", 2, "--confirm-seeds", 2) if place.rehearse else ("--confirm", 4, "--confirm-seeds", 3)
-        search = Job(f"search-{name}", fixed("tune", preset, *sure, "--retrain", 0, *few, *again), seconds, box=900)
+        words = ("tune", preset, *sure, "--retrain", 0, "--at-once", AT_ONCE, *few, *again)
+        search = Job(f"search-{name}", fixed(*words), seconds, box=900)
 
-        def words(seed: int) -> Callable[[], Words]:
+        def row_of(seed: int) -> Callable[[], Words]:
             return lambda: (*best_of(place, preset), "--seed", seed, *few)
 
-        return [search, *(Job(f"{name}-seed{s}", words(s), 45, (search.name,)) for s in range(3))]
+        return [search, *(Job(f"{name}-seed{s}", row_of(s), 20, (search.name,)) for s in range(3))]
 
     jobs = searched("svhn/sim-two", 380)
     jobs += [
-        row(f"cifar10-{kind}-projector", f"cifar10/{kind}", s, 45, "--model.projector")
+        row(f"cifar10-{kind}-projector", f"cifar10/{kind}", s, 20, "--model.projector")
         for kind in SIMS for s in range(3)
     ]  # fmt: skip
     free = ("cifar10-mondeq-multi-free", "cifar10/mondeq-multi")  # the published scale of A
-    jobs += [row(*free, s, 100, "--model.scale", "free") for s in range(3)]
+    jobs += [row(*free, s, 40, "--model.scale", "free") for s in range(3)]
     kinds = ("single", "multi")
-    jobs += [row(f"svhn-mondeq-{k}", f"svhn/mondeq-{k}", s, 260) for s in (1, 2) for k in kinds]
-    jobs += [row(f"mnist-mondeq-{k}", f"mnist/mondeq-{k}", s, 160) for s in (1, 2) for k in kinds]
-    jobs.append(row("mnist-mondeq-single", "mnist/mondeq-single", 0, 160))  # what is recorded is of a changed tree
+    jobs += [row(f"svhn-mondeq-{k}", f"svhn/mondeq-{k}", s, 140) for s in (1, 2) for k in kinds]
+    jobs += [row(f"mnist-mondeq-{k}", f"mnist/mondeq-{k}", s, 80) for s in (1, 2) for k in kinds]
+    jobs.append(row("mnist-mondeq-single", "mnist/mondeq-single", 0, 80))  # what is recorded is of a changed tree
     published = {"single": (1e-3, 25), "multi": (1e-2, 10)}  # rate, epochs between drops: of their train.py
     for s in range(3):
         for k, (rate, drop) in published.items():
             own = recipe_words(epochs=40, learning_rate=rate, step_size=drop)
-            jobs.append(row(f"cifar10-mondeq-{k}-published", f"cifar10/mondeq-{k}", s, 200, *own))
+            jobs.append(row(f"cifar10-mondeq-{k}-published", f"cifar10/mondeq-{k}", s, 100, *own))
     others = ("cifar10/sim-two", "svhn/sim-single", "mnist/sim-two", "mnist/sim-single")
     return jobs + [job for preset in others for job in searched(preset, 350)]
 
