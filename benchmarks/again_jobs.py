@@ -104,7 +104,7 @@ def table1(place: Place) -> list[Job]:
         batch, rate = DEQ_CHOSEN
         words = ("train", "copy/deq", *short, *SOLVER, *recipe_words(batch_size=batch, learning_rate=rate),
                  "--task.horizon", horizon, "--seed", seed)  # fmt: skip
-        return Job(f"copy{'' if horizon == here else horizon}-deq-seed{seed}", fixed(*words), seconds)
+        return Job(f"copy{'' if horizon == here else horizon}-deq-broyden-seed{seed}", fixed(*words), seconds)
 
     def sim(horizon: int, kind: str, seed: int, seconds: float) -> Job:
         def words() -> Words:

@@ -14,7 +14,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from koopsim.report import collect
-from koopsim.report.names import look_of, rank_of, title_of
+from koopsim.report.names import look_of, rank_of, title_of, variant_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "claims.md"
@@ -22,33 +22,38 @@ MARKS = "<!-- copy-epochs -->\n", "<!-- /copy-epochs -->"
 HORIZON, EPOCHS = 500, (1, 2, 3, 4, 5, 10, 15, 20)
 
 
-def curves() -> dict[str, list[list[float]]]:
+Model = tuple[str, str]  # its name, and what of it is not the preset's
+
+
+def curves() -> dict[Model, list[list[float]]]:
     """Of each model at T = 500 the mean training loss of every epoch, a list a seed."""
-    found: dict[str, list[list[float]]] = {}
+    found: dict[Model, list[list[float]]] = {}
     results, _ = collect([ROOT / "results" / "h200"])
     for result in results:
         horizon = (result.get("run") or {}).get("task", {}).get("horizon")
         if result.get("name", "").startswith("copy/") and horizon == HORIZON and result.get("metrics"):
-            found.setdefault(result["name"], []).append([line["train_loss"] for line in result["metrics"]])
-    return dict(sorted(found.items(), key=lambda item: rank_of(item[0])))
+            own = found.setdefault((result["name"], variant_of(result)), [])
+            own.append([line["train_loss"] for line in result["metrics"]])
+    return dict(sorted(found.items(), key=lambda item: (rank_of(item[0][0]), item[0][1])))
 
 
-def table(found: dict[str, list[list[float]]]) -> str:
+def table(found: dict[Model, list[list[float]]]) -> str:
     """A row a model: the median over its seeds."""
     lines = ["| | seeds | " + " | ".join(map(str, EPOCHS)) + " |", "|---|" + "---|" * (len(EPOCHS) + 1)]
-    for name, seeds in found.items():
-        means = [f"{statistics.median(own[epoch - 1] for own in seeds):.1e}" for epoch in EPOCHS]
-        lines.append(f"| {title_of(name)} | {len(seeds)} | {' | '.join(m.replace('e-0', 'e-') for m in means)} |")
+    for (name, own), seeds in found.items():
+        means = [f"{statistics.median(curve[epoch - 1] for curve in seeds):.1e}" for epoch in EPOCHS]
+        lines.append(f"| {title_of(name)}{own} | {len(seeds)} | {' | '.join(m.replace('e-0', 'e-') for m in means)} |")
     return "\n".join(lines) + "\n"
 
 
-def draw(found: dict[str, list[list[float]]], file: Path) -> None:
+def draw(found: dict[Model, list[list[float]]], file: Path) -> None:
     figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
-    for name, seeds in found.items():
+    for (name, own), seeds in found.items():
         look = look_of(name)
         for number, losses in enumerate(seeds):
-            label = f"{look.title}, {len(seeds)} seed{'s' * (len(seeds) > 1)}" if not number else None
-            axis.plot(range(1, len(losses) + 1), losses, color=look.colour, label=label, marker="o", markersize=3)
+            label = f"{look.title}{own}, {len(seeds)} seed{'s' * (len(seeds) > 1)}" if not number else None
+            line = "s--" if own else "o-"
+            axis.plot(range(1, len(losses) + 1), losses, line, color=look.colour, label=label, markersize=3)
     axis.set_yscale("log")
     axis.set(xlabel="epoch", ylabel="training loss, nats", title=f"Copy memory, T = {HORIZON}")
     axis.xaxis.get_major_locator().set_params(integer=True)

@@ -80,6 +80,19 @@ def test_table_1_says_how_many_solves_did_not_converge():
     assert {row[0]: row[-1] for row in table.rows} == {"DEQ": "10.0% / 2.0%", "SIM (single)": "-"}
 
 
+def test_a_deq_with_another_solver_has_a_row_of_its_own():
+    """Broyden's solves converge where the preset's do not: their losses are never averaged."""
+    seeds = [made("copy/deq", seed=seed, loss=3e-7) for seed in range(2)]
+    for run in seeds:
+        run["run"]["model"]["forward"]["method"] = "broyden"
+    table = copy_memory_table([made("copy/deq", loss=1e-7), *seeds])
+    assert table is not None
+    assert [(row[0], row[3]) for row in table.rows] == [
+        ("DEQ", "1.00e-07"),
+        ("DEQ, Broyden", "3.00e-07 ± 0.00e+00 (n=2)"),
+    ]
+
+
 def test_the_pace_in_table_2_is_the_fastest_seeds():
     runs = [made("cifar10/mondeq-single", seed=s, seconds=t) for s, t in enumerate((90.0, 24.0, 60.0))]  # 12 epochs
     table = classification_table(runs)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from koopsim.config import CopyMemoryConfig
 from koopsim.report.kinds import Result, is_of
-from koopsim.report.names import look_of, machine_of, rank_of, title_of
+from koopsim.report.names import look_of, machine_of, rank_of, title_of, variant_of
 from koopsim.report.tables import Table, difference, spread
 from koopsim.runs import write_figure
 from koopsim.tasks.table1 import PUBLISHED
@@ -18,13 +18,12 @@ def copy_memory_table(results: Sequence[Result]) -> Table | None:
     runs = [r for r in results if is_of(r, CopyMemoryConfig) and "digits_right" in r.get("test", {})]
     if not runs:
         return None
-    horizons = {r["run"]["task"]["horizon"] for r in runs}
-    rows = []
-    for name in sorted({r["name"] for r in runs}, key=lambda name: (rank_of(name), name)):
-        for horizon in sorted(horizons):
-            group = [r for r in runs if r["name"] == name and r["run"]["task"]["horizon"] == horizon]
-            if group:
-                rows.append([title_of(name), *_copy_memory_row(group, name, horizon)])
+    groups: dict[tuple[str, str, int], list[Result]] = {}
+    for run in runs:
+        groups.setdefault((run["name"], variant_of(run), run["run"]["task"]["horizon"]), []).append(run)
+    ordered = sorted(groups, key=lambda row: (rank_of(row[0]), *row))
+    rows = [[title_of(name) + own, *_copy_memory_row(groups[name, own, t], name, t)] for name, own, t in ordered]
+    horizons = {horizon for _, _, horizon in groups}
     head = ["model", "T", "params", "test loss", "paper", "diff", "digits", "batch", "ms/step", "time", "stuck"]
     floors = ", ".join(f"{10 * math.log(8) / (h + 20):.4f} at T = {h}" for h in sorted(horizons))
     note = (

@@ -5,6 +5,7 @@ A slot is a place in the page's palette, which has a light and a dark form of ea
 
 from collections.abc import Sequence
 
+from koopsim.config import to_dict
 from koopsim.kinds import model_kind
 from koopsim.presets import PRESETS, run_of
 from koopsim.registry import DATASETS
@@ -49,9 +50,10 @@ def variant_of(result: Result) -> str:
     words += ["even start"] if model.get("start") == "even" else []
     words += [f"z0 {model['z0']}"] if model.get("z0", "zero") != "zero" else []
     words += ["free scale"] if model.get("scale") == "free" else []
-    gradient, name = model.get("gradient"), result["name"]
-    usual = getattr(run_of(name).model, "gradient", None) if name.partition(":")[0] in PRESETS else gradient
-    words += [f"{gradient} gradient"] if gradient not in (None, usual) else []
+    name, solver, gradient = result["name"], (model.get("forward") or {}).get("method"), model.get("gradient")
+    usual = to_dict(run_of(name).model) if name.partition(":")[0] in PRESETS else model
+    words += [solver.title()] if solver and solver != (usual.get("forward") or {}).get("method") else []
+    words += [f"{gradient} gradient"] if gradient not in (None, usual.get("gradient")) else []
     return "".join(f", {word}" for word in words)
 
 
