@@ -24,6 +24,7 @@ from koopsim.nn.tancik import FourierNetwork
 from koopsim.nn.transforms import usable
 
 ALIGNED = 8  # an output of 3 columns has no fast product in bfloat16; one of 8 has
+COLOURS = 3
 
 
 def fixed_features(model: nn.Module, x: Tensor, dtype: torch.dtype | None = None) -> Tensor | None:
@@ -42,12 +43,38 @@ def foldable(model: SIM) -> bool:
     return isinstance(model.mu, nn.Identity | MLP) and type(model.psi) in (nn.Identity, RandomFourierFeatures)
 
 
+Layers = list[tuple[Tensor, Tensor]]  # (W, b) each, a ReLU behind all but the last
+
+
 def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype | None = None) -> Tensor:
     """model(x), (..., inputs) -> (..., outputs), in fewer products. `given`: x is already `fixed_features`."""
-    if isinstance(model, FourierNetwork):
-        return _folded_network(model, x if given else model.psi(x), dtype)
-    if not isinstance(model, SIM) or not foldable(model):
+    if not isinstance(model, FourierNetwork) and not (isinstance(model, SIM) and foldable(model)):
         return model(x)
+    phi, (*hidden, (C, c)) = _multiplied(model, x, given, dtype)
+    for W, b in hidden:
+        phi = relu_linear(phi, W, b, dtype)
+    y = _output(phi, C, c, dtype)
+    return y.sigmoid() if isinstance(model, FourierNetwork) else y
+
+
+def one_pass(phi: Tensor, t: Tensor, dtype: torch.dtype | None) -> bool:
+    """Whether `squared_error` can have these: fixed features of very many pixels on CUDA, in a short precision."""
+    return dtype is not None and phi.dtype == dtype and t.shape[-1] == COLOURS and fuses(phi)
+
+
+def squared_error(model: nn.Module, phi: Tensor, t: Tensor) -> Tensor:
+    """mean (y - t)^2 of `fixed_features`, the gradient computed with it (kernels/pixels.py); t: (pixels, 3)."""
+    from koopsim.nn.kernels.pixels import pixel_loss
+
+    return pixel_loss(*_multiplied(model, phi, True, phi.dtype), t, isinstance(model, FourierNetwork))
+
+
+def _multiplied(model: nn.Module, x: Tensor, given: bool, dtype: torch.dtype | None) -> tuple[Tensor, Layers]:
+    """What the first layer behind the features sees, and the layers from there on, neighbours multiplied."""
+    if isinstance(model, FourierNetwork):
+        layers = [cast(Linear, m) for m in model.layers if isinstance(m, nn.Linear)]
+        return x if given else model.psi(x), [(layer.weight, layer.bias) for layer in layers]
+    model = cast(SIM, model)
     first, second, third = (cast(Linear, model.nu[i]) for i in (0, 2, 4))
     U, V = model.limit.factors()
     W, b = first.weight @ U @ V, first.bias
@@ -65,15 +92,8 @@ def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype 
             W = W / math.sqrt(F_.shape[0])  # psi's own factor, where it costs least
         else:
             phi, W, b = x, W @ last.weight, b + W @ last.bias
-    z = relu_linear(relu_linear(phi, W, b, dtype), second.weight, second.bias, dtype)
-    return _output(z, model.h.weight @ third.weight, model.h.weight @ third.bias + model.h.bias, dtype)
-
-
-def _folded_network(model: FourierNetwork, phi: Tensor, dtype: torch.dtype | None) -> Tensor:
-    *hidden, last = [cast(Linear, m) for m in model.layers if isinstance(m, nn.Linear)]
-    for layer in hidden:
-        phi = relu_linear(phi, layer.weight, layer.bias, dtype)
-    return _output(phi, last.weight, last.bias, dtype).sigmoid()
+    end = model.h.weight @ third.weight, model.h.weight @ third.bias + model.h.bias
+    return phi, [(W, b), (second.weight, second.bias), end]
 
 
 def rows_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> Tensor:

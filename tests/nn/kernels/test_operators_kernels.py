@@ -9,7 +9,7 @@ import pytest
 PREPARE = """
 import torch
 from torch.library import opcheck
-from koopsim.nn.kernels import bias_relu, cross_entropy, norm, padding, tail, tcn, waves, weight_norm
+from koopsim.nn.kernels import bias_relu, cross_entropy, norm, padding, pixels, tail, tcn, waves, weight_norm
 from koopsim.nn.padding import _padded
 
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -48,6 +48,9 @@ agree(norm.norm_relu_pool, odd(2, 4, 4, 16), odd(1, 6)[0], odd(1, 6)[0], odd(1, 
 agree(norm.bias_relu_pool, odd(2, 4, 4, 16, learnt=False), odd(1, 16, learnt=False)[0], False)
 agree(padding.taken, odd(1, 20, learnt=False)[0], torch.tensor([3, -1, 19, 0], device=device), torch.float32)
 agree(padding.pixels_last, odd(2, 3, 4, 4, learnt=False), 8, torch.float32)
+pixels.PARTS = 6
+layers = [odd(2, 5, 6), odd(2, 5), odd(2, 5, 5), odd(2, 5), odd(2, 3, 5), odd(2, 3)]
+agree(pixels.pixel_loss_of_models, odd(2, 24, 6, learnt=False), layers, odd(2, 24, 3, learnt=False), True)
 agree(_padded, [odd(5, 3, 3, 3), odd(4, 5, 2, 2)], torch.float32, 8)
 """
 
