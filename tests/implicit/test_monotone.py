@@ -500,3 +500,28 @@ def test_sizes_and_tolerances_at_their_bounds(monkeypatch):
     monkeypatch.setattr(MonDEQ, "_rounded", lambda self, like: torch.float16)
     edge = MonDEQ((1, 24, 48), (1,))  # 26 x 50: the most pixels that are transformed at once
     assert isinstance(edge._step(edge.operator.linear()), StoredChain)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # the compiler's own
+def test_a_compiler_takes_what_is_round_the_solve_and_not_the_solve():
+    torch._dynamo.reset()
+    seen: list[torch.fx.GraphModule] = []
+
+    def keep(graph, inputs):
+        seen.append(graph)
+        return graph.forward
+
+    model = model_of("three", **TIGHT)
+    x = torch.randn(3, 1, 8, 8, dtype=F64)
+    compiled = torch.compile(copy.deepcopy(model), backend=keep)
+    for _ in range(12):  # more often than a function is compiled anew
+        answers = [each(x) for each in (compiled, model)]
+    torch.testing.assert_close(*answers)
+    pairs = zip(answers, (compiled, model), strict=True)
+    grads = (torch.autograd.grad(y.square().sum(), list(m.parameters())) for y, m in pairs)
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b)
+    called = {node.target for graph in seen for node in graph.graph.nodes if node.op == "call_function"}
+    assert 1 <= len(seen) <= 2
+    assert torch.bmm not in called
+    torch._dynamo.reset()

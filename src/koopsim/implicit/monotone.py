@@ -21,8 +21,9 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -70,6 +71,7 @@ class MonDEQ(SolverModel):
     mirrored = False  # each image turned by 180 degrees first: a tier then hears pixels 0, 2, 4, ..., as published
 
     LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)
+    _plain_solve: ClassVar[Callable[..., tuple[Tensor, DEQInfo]]]
     alpha: Tensor  # the step size a: on the device, so that a captured step follows it
     inside: Tensor
 
@@ -116,8 +118,15 @@ class MonDEQ(SolverModel):
         return mondeq_from_published(state, image, monotonicity)
 
     def forward(self, x: Tensor) -> Tensor:
-        z, self.last_info = self.solve(x)
+        z, self.last_info = self._uncompiled(x) if torch.compiler.is_compiling() else self.solve(x)
         return self.readout(self._features(z.mT))
+
+    def _uncompiled(self, x: Tensor) -> tuple[Tensor, DEQInfo]:
+        """`solve` as it is: a loop until convergence gains nothing, and torch 2.11 mixes up the tiers' tables in it."""
+        kind = type(self)
+        if "_plain_solve" not in kind.__dict__:  # torch.compiler.disable imports the compiler: not before there is one
+            kind._plain_solve = torch.compiler.disable(kind.solve)
+        return kind._plain_solve(self, x)
 
     def solve(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
         """The equilibrium (B, D), begun at z0 (B, D) if given, and how the solve went."""
