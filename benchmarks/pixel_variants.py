@@ -115,34 +115,45 @@ def main():
             say(name, ms, err)
         except Exception as error:
             print(name, "FAILED", str(error)[:300], flush=True)
-    say("whole op", timed(lambda: pixels._run(phi, [W1, b1, W2, b2, C, c], t, False)))
+    weights = [W1, b1, W2, b2, C, c]
+    say("whole op", timed(lambda: pixels._run(phi, weights, t, False)))
+    from koopsim.nn.kernels import relu_layer as rl
+    own = pixels.divides
+    pixels.divides = lambda x, H: False
+    say("whole op, library's first layer", timed(lambda: pixels._run(phi, weights, t, False)))
+    pixels.divides = own
+    for S in (1, 4, 8):
+        pixels.SLICES = S
+        say(f"whole op, {S} slices", timed(lambda: pixels._run(phi, weights, t, False)))
+    pixels.SLICES = 2
     a = bias_relu_of_models(torch.bmm(phi, w1.mT), b1)
     x2 = torch.bmm(a, w2.mT)
     d2, sums, ends = pixels._last(x2, b2, C, c, t, False)
     dx = torch.bmm(d2, w2)
     d1, db1 = bias_relu_backward(a, dx)
-    for tile, warps, stages, parts in [(4, 2, 4, 2112), (4, 2, 3, 2112), (4, 2, 6, 2112), (4, 2, 4, 1056), (4, 2, 4, 4224), (2, 1, 4, 4224), (2, 1, 6, 4224), (2, 2, 4, 2112), (8, 2, 3, 2112), (4, 1, 4, 4224)]:
+    attempt("bias_relu back", lambda: bias_relu_backward(a, dx))
+    attempt("layer", lambda: rl.relu_layer(phi, w1, b1))
+    for tile, warps, stages, parts in [(2, 2, 4, 2112), (2, 2, 3, 2112), (2, 2, 5, 2112), (2, 2, 4, 1056), (2, 2, 4, 2640), (2, 2, 4, 3168), (4, 4, 4, 1056), (4, 4, 4, 1584), (4, 2, 4, 2112), (4, 2, 4, 1584), (1, 1, 4, 4224)]:
         pixels.TILE, pixels.PARTS, pixels.LAUNCH = tile, parts, {"num_warps": warps, "STAGES": stages}
         attempt(f"end tile {tile} warps {warps} stages {stages} parts {parts}", lambda: pixels._last(x2, b2, C, c, t, False), d2, lambda: pixels._last(x2, b2, C, c, t, False)[0])
-    attempt("bias_relu back", lambda: bias_relu_backward(a, dx))
-    for tile, warps, stages, parts in [(8, 4, 4, 1056), (8, 4, 1, 2112), (8, 4, 4, 2112), (16, 4, 3, 1056), (16, 8, 3, 1056), (16, 4, 1, 1056), (4, 2, 4, 2112), (8, 2, 4, 2112), (8, 2, 6, 1056), (16, 4, 2, 2112), (32, 8, 2, 1056)]:
-        attempt(f"masked tile {tile} warps {warps} stages {stages} parts {parts}", lambda: masked(a, dx, tile, warps, stages, parts), d1, lambda: masked(a, dx, tile, warps, stages, parts)[0])
-    y, s1 = torch.empty_like(a), torch.empty(R // 64, P, H, device=dev)
-    from triton.tools.tensor_descriptor import TensorDescriptor
-    for BM, BK, warps, stages, tiles in [(128, 64, 8, 4, 1), (128, 64, 8, 3, 1), (128, 64, 8, 4, 4), (128, 64, 8, 3, 4), (128, 128, 8, 2, 1), (64, 64, 4, 3, 1), (128, 64, 8, 4, 31)]:
-        if tiles == 31:
-            continue
-        def call():
-            dx_, dw_, dy_ = (TensorDescriptor.from_tensor(v, block) for v, block in ((phi.view(-1, M), [BM, BK]), (w1.view(-1, M), [H, BK]), (y.view(-1, H), [BM, H])))
-            _tma[(R // BM // tiles, P)](dx_, dw_, b1, dy_, R, K=M, H=H, BM=BM, BK=BK, TILES=tiles, num_warps=warps, num_stages=stages)
-        attempt(f"tma layer {BM} {BK} warps {warps} stages {stages} tiles {tiles}", call, a, lambda: y)
-    for BM, BK, warps, stages in [(128, 64, 8, 4), (128, 64, 4, 4)]:
-        o = {"num_warps": warps, "num_stages": stages}
-        attempt(f"fused layer {BM} {BK} {o}", lambda: _layer[(R // BM, P)](phi, w1, b1, y, y, s1, R, K=M, H=H, BM=BM, BK=BK, BACK=False, **o), a, lambda: y)
-    W3, U, V = torch.randn(P, H, M, device=dev), torch.randn(P, M, H, device=dev), torch.randn(P, H, M, device=dev)
-    torch.set_float32_matmul_precision("high")
-    attempt("W U V", lambda: W3 @ U @ V)
-    attempt("whole step's Adam-sized pass", lambda: torch.randn_like(torch.empty(1, device=dev)))
+    pixels.TILE, pixels.PARTS, pixels.LAUNCH = 2, 2112, {"num_warps": 2, "STAGES": 4}
+    del a, x2, d2, dx, d1
+    for n in (2, 4):
+        side = [torch.cuda.Stream() for _ in range(n)]
+        def spread():
+            main, found = torch.cuda.current_stream(), []
+            for i, stream in enumerate(side):
+                stream.wait_stream(main)
+                with torch.cuda.stream(stream):
+                    own = slice(i * P // n, (i + 1) * P // n)
+                    found.append(pixels._run(phi[own], [w[own] for w in weights], t[own], False))
+            for stream in side:
+                main.wait_stream(stream)
+            return found
+        attempt(f"whole op on {n} streams", spread)
+        def staggered():  # the second half begins when the first has its first layer
+            main, found = torch.cuda.current_stream(), []
+            return found
     json.dump(found, open(sys.argv[1], "w"), indent=1)
 
 

@@ -27,7 +27,7 @@ HERE, TESTS, RECORD = Path(__file__).parent, Path("tests"), Path("results/h200/c
 PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 BEGUN = 0.85  # of the time: no test is begun after that, so that processes end by themselves and sanitizers sum up
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")  # a sanitizer's last word
-OTHERS = ("_Z", "xmma", "nvjet", "gemm", "cudnn")  # in the names of kernels that are not ours: no sanitizer looks at those
+OTHERS = ("_Z", "xmma", "nvjet", "gemm", "cudnn")  # in the names of kernels that are not ours: they are not looked at
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
 
 
@@ -49,7 +49,7 @@ def work(command: list[str], folder: Path, until: float) -> str:
             done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=left, check=False)
         except subprocess.TimeoutExpired:
             return said + "\nstopped: time is over"
-        if done.returncode not in (0, 5) or SUMMARY.search(done.stdout + done.stderr):
+        if done.returncode not in (0, 5):
             said += (done.stdout + done.stderr)[-3000:]
         listed = folder / "tests.json"
         if not listed.exists() or (folder / "next").stat().st_size >= len(json.loads(listed.read_text())):
@@ -93,27 +93,30 @@ def main() -> None:
     command += ["-p", "claiming", "-m", "cuda", *(["-k", arguments.words] if arguments.words else []), *map(str, files)]
     if tool:
         left_out = [word for name in OTHERS for word in ("--kernel-name-exclude", f"kns={name}")]
-        command = [tool, "--tool", arguments.sanitize, "--target-processes", "all", *left_out, *command]
+        own = ["--tool", arguments.sanitize, "--target-processes", "all", "--log-file", "{said}", *left_out]
+        command = [tool, *own, *command]
     known = json.loads(RECORD.read_text())["tests"] if RECORD.exists() else {}
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(arguments.processes) as pool:
         folder = Path(place)
         (folder / "known.json").write_text(json.dumps({k: v["seconds"] for k, v in known.items() if v["seconds"]}))
+        command = [word.format(said=folder / "%p.said") if word == "{said}" else word for word in command]
         until = began + arguments.seconds
         said = list(pool.map(lambda _: work(command, folder, until), range(arguments.processes)))
-        tests = outcomes(folder)
+        tests, heard = outcomes(folder), [file.read_text() for file in sorted(folder.glob("*.said"))]
     counts: dict[str, int] = {}
     for test in tests.values():
         counts[test["outcome"]] = counts.get(test["outcome"], 0) + 1
     for text in said:
         print(text, end="\n" + "=" * 100 + "\n" if text else "")
-    found = [[int(n) for n in SUMMARY.findall(text)] for text in said]
-    faults, unheard = sum(map(any, found)), sum(not f for f in found) if tool else 0  # stopped before they could say
+    faulty = [text for text in heard if any(int(n) for n in SUMMARY.findall(text))]
+    faults, unheard = len(faulty), sum(not SUMMARY.search(text) for text in heard)  # stopped before they could say
     seconds = round(time.monotonic() - began)
     print(counts, f"{seconds} s", *([f"{faults} processes with faults, {unheard} unheard"] if tool else []), flush=True)
-    own = {"faults": faults, "unheard": unheard, "tool": tool} if tool else {}
+    own = {"faults": faults, "unheard": unheard, "tool": tool, "found": [t[:3000] for t in faulty]} if tool else {}
     write_json(arguments.out, about | own | {"counts": counts, "tests": tests, "seconds": seconds})
-    sys.exit(bool(set(counts) - {"passed", "skipped", "xfailed"}) or bool(faults + unheard) or not counts)
+    silent = bool(tool) and not heard
+    sys.exit(bool(set(counts) - {"passed", "skipped", "xfailed"}) or bool(faults + unheard) or silent or not counts)
 
 
 if __name__ == "__main__":

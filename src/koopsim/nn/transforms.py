@@ -1,5 +1,6 @@
 """Whether hand-written kernels can take the place of their twins, which PyTorch's transforms and exporters all know."""
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -68,3 +69,10 @@ def vmapped(x: Tensor) -> bool:
 def transformed(x: Tensor) -> bool:
     """Whether torch.func is at work on x, be it vmap or grad."""
     return torch._C._functorch.is_functorch_wrapped_tensor(x)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@functools.cache
+def has_room(device: torch.device, size: int) -> bool:
+    """Whether a thread block can have so many bytes of shared memory: newer GPUs than Hopper may have half of its."""
+    known = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
+    return getattr(known, "shared_memory_per_block_optin", size) >= size

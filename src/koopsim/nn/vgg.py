@@ -6,7 +6,6 @@ In bfloat16 on CUDA it trains by the kernels of `kernels/norm.py`, `kernels/padd
 `kernels/conv.py`, whose twin is `stages`.
 """
 
-import functools
 from dataclasses import replace
 from typing import cast
 
@@ -19,7 +18,7 @@ from koopsim.kinds import LiftKind, Shape, register
 from koopsim.nn.linear import Linear
 from koopsim.nn.padding import TILE, padded_kernels, patch_product, patches
 from koopsim.nn.synced import SyncedNorm
-from koopsim.nn.transforms import on_cpu, usable, vmapped
+from koopsim.nn.transforms import has_room, on_cpu, usable, vmapped
 from koopsim.nn.wide_norm import batch_norm
 
 
@@ -107,13 +106,6 @@ class VGG(nn.Module):
             _count([norm for _, norm in layers], seen)
             features, W = y.flatten(1), last.permute(0, 2, 3, 1).flatten(1)  # as they lie in memory
             return F.linear(features, W, self.linear.bias.to(dtype))
-
-
-@functools.cache
-def has_room(device: torch.device, size: int) -> bool:
-    """Whether a thread block can have so many bytes of shared memory: newer GPUs than Hopper may have half of its."""
-    known = torch.cuda.get_device_properties(device) if device.type == "cuda" else None
-    return getattr(known, "shared_memory_per_block_optin", size) >= size
 
 
 Layers = list[tuple[nn.Conv2d, nn.BatchNorm2d]]

@@ -157,9 +157,15 @@ def test_tests_are_begun_for_a_part_of_the_time(tmp_path, monkeypatch):
 
 
 SANITIZER = """#!/bin/sh
-shift 4  # --tool NAME --target-processes all
+while [ "${1#--}" != "$1" ]; do
+  [ "$1" != --log-file ] || log=$(echo "$2" | sed "s/%p/$$/")
+  [ "$1" != --kernel-name-exclude ] || left_out="$left_out $2"
+  shift 2
+done
+[ "$left_out" = " kns=_Z kns=xmma kns=nvjet kns=gemm kns=cudnn" ] || exit 9
+echo "========= COMPUTE-SANITIZER" > "$log"
 "$@"
-[ -z "$FOUND" ] || echo "========= ERROR SUMMARY: $FOUND errors"
+[ -z "$FOUND" ] || echo "========= ERROR SUMMARY: $FOUND errors" >> "$log"
 """
 ENDING = "import os, pytest\n@pytest.mark.cuda\ndef test_one():\n    {}\n"
 
@@ -190,6 +196,7 @@ def test_what_makes_a_record_good(body, found, outcome, told, tmp_path, monkeypa
     record = json.loads((tmp_path / "record.json").read_text())
     assert (record["counts"], (record["faults"], record["unheard"])) == ({outcome: 1}, told)
     assert bool(end.value.code) is not (outcome == "passed" and told == (0, 0))
+    assert [text.count("SUMMARY: 2") for text in record["found"]] == [1] * told[0]
 
 
 def test_a_changed_kernel_is_noticed():

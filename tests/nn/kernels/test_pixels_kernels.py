@@ -76,6 +76,37 @@ phi[3, 1] = torch.nan
 assert pixel_loss(phi, layers, t).isnan()
 """
 
+LAYER = """
+from koopsim.nn.kernels.relu_layer import divides, relu_layer
+for kind in (torch.float16, *([torch.bfloat16] if device == "cuda" else [])):  # the interpreter's dot does not know it
+    for models, rows, K, H in [(2, 256, 128, 32), (1, 128, 64, 16), (3, 384, 192, 64)]:
+        x, W = (torch.randn(models, *s, device=device).to(kind) for s in ((rows, K), (H, K)))
+        b = 4 * torch.randn(models, H, device=device)
+        assert divides(x, H)
+        y, twin = relu_layer(x, W, b), F.relu(x.float() @ W.float().mT + b[:, None])
+        assert y.dtype == kind and y.shape == twin.shape
+        assert (y == 0).float().mean() > 0.1
+        assert float((y.float() - twin).norm() / twin.norm()) < 1e-2
+x[0, 5, 7] = torch.nan
+y = relu_layer(x, W, b)
+assert y[0, 5].isnan().all() and not y[0, :5].isnan().any() and not y[0, 6:].isnan().any()
+assert not divides(x[:, :100], 64) and not divides(x[..., :100], 64) and not divides(x.float(), 64)
+assert not any(divides(x, H) for H in (8, 48, 512))
+# the whole, with it and without
+P, rows, K, H = 2, 256, 64, 32
+phi, t = torch.randn(P, rows, K, device=device).half() / 4, torch.rand(P, rows, 3, device=device)
+weights = [torch.randn(P, *s, device=device) / 4 for s in ((H, K), (H,), (H, H), (H,), (3, H), (3,))]
+pixels.PARTS = 6
+called = []
+pixels.relu_layer = lambda *given: called.append(1) or relu_layer(*given)
+loss, grads = pixels._run(phi, weights, t, False)
+assert called == [1]
+pixels.divides = lambda x, H: False
+for a, b in zip((loss, grads), pixels._run(phi, weights, t, False)):
+    assert float((a - b).norm() / b.norm()) < 1e-2
+assert called == [1]
+"""
+
 STACKED = """
 pixels.PARTS = 7
 P, rows = 3, 40
@@ -111,29 +142,44 @@ torch.testing.assert_close(pixel_loss(turned, wide, t[0]), twin(turned, wide, t[
 HOPPER = """
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
-from koopsim.nn.kernels import pixels
+from koopsim.nn.kernels import bias_relu, pixels, relu_layer
 
-launch = dict(pixels.LAUNCH)
-warps = launch.pop("num_warps")
-names = pixels._end.arg_names
-for kind in ("bf16", "fp16"):
+def compiled(kernel, kinds, fixed, **options):
+    names = kernel.arg_names
+    signature = {name: "constexpr" if name in fixed else kinds.get(name, "i32") for name in names}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in kinds}
+    source = ASTSource(kernel, signature, {(names.index(n),): v for n, v in fixed.items()}, aligned)
+    done = compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    assert done.metadata.shared <= 227 * 1024 and "st.global" in done.asm["ptx"]
+    return done
+
+def of(launch):
+    own = dict(launch)
+    return {"num_warps": own.pop("num_warps")}, own
+
+for kind in ("*bf16", "*fp16"):
+    options, own = of(pixels.LAUNCH)
     for sigmoid in (False, True):
-        fixed = {"WIDTH": 256, "BLOCK": 256, "TILE": pixels.TILE, "SIGMOID": sigmoid, **launch}
-        kinds = dict.fromkeys("b C c t sums ends".split(), "*fp32") | {"x": "*" + kind, "d": "*" + kind}
-        signature = {name: "constexpr" if name in fixed else kinds.get(name, "i32") for name in names}
-        aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in kinds}
-        source = ASTSource(pixels._end, signature, {(names.index(n),): v for n, v in fixed.items()}, aligned)
-        done = compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": warps})
-        assert done.metadata.shared <= 227 * 1024 and "st.global" in done.asm["ptx"]
+        fixed = {"WIDTH": 256, "BLOCK": 256, "TILE": pixels.TILE, "SIGMOID": sigmoid, **own}
+        kinds = dict.fromkeys("b C c t sums ends".split(), "*fp32") | {"x": kind, "d": kind}
+        compiled(pixels._end, kinds, fixed, **options)
+    options, own = of(bias_relu.LAUNCH)
+    fixed = {"WIDTH": 256, "BLOCK": 256, "TILE": bias_relu.SHORT, **own}
+    compiled(bias_relu._backward, dict.fromkeys("y dy dx".split(), kind) | {"sums": "*fp32"}, fixed, **options)
+    for H in (16, 256):
+        fixed = {"K": 512, "H": H, "ROWS": relu_layer.ROWS, "DEPTH": relu_layer.DEPTH}
+        kinds = dict.fromkeys("x W y".split(), kind) | {"b": "*fp32"}
+        done = compiled(relu_layer._layer, kinds, fixed, **relu_layer.LAUNCH)
+        assert "wgmma" in done.asm["ptx"] and done.metadata.shared <= relu_layer.SHARED
 """
 
 
-@pytest.mark.parametrize("script", [EXACT, SHORT, STACKED], ids=["exact", "short", "stacked"])
+@pytest.mark.parametrize("script", [EXACT, SHORT, LAYER, STACKED], ids=["exact", "short", "layer", "stacked"])
 def test_the_loss_of_all_pixels_and_its_gradient(script, in_triton):
     in_triton(START + script)
 
 
-def test_the_kernel_compiles_for_hopper(tmp_path):
+def test_the_kernels_compile_for_hopper(tmp_path):
     """The interpreter takes more than the compiler does."""
     pytest.importorskip("triton")
     own = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}

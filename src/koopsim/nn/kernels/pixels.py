@@ -27,12 +27,13 @@ from torch import Tensor
 from koopsim.errors import KoopsimError
 from koopsim.nn.kernels.bias_relu import bias_relu_backward, bias_relu_of_models
 from koopsim.nn.kernels.operators import fronts, operator
+from koopsim.nn.kernels.relu_layer import divides, relu_layer
 
 COLOURS = 3
-TILE = 8  # rows a program looks at together
-PARTS = 1056  # programs that share the pixels of all models
-SLICES = 8  # of the rows, whose sums fill the chip
-LAUNCH = {"num_warps": 4, "STAGES": 4}
+TILE = 2  # rows a program looks at together
+PARTS = 2112  # programs that share the pixels of all models
+SLICES = 2  # of the rows, whose sums fill the chip
+LAUNCH = {"num_warps": 2, "STAGES": 4}
 
 
 @triton.jit
@@ -54,7 +55,12 @@ def _end(
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, SIGMOID: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """d_L of this part's rows; sums[part, model] = their sum and that of e z, colour by colour; ends: of e and e^2."""
-    part, model, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    part, model, models = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
+    first = model.to(tl.int64) * rows + part * chunk
+    x += first * WIDTH
+    d += first * WIDTH
+    t += first * 3
+    left = tl.minimum(chunk, rows - part * chunk)
     k = tl.arange(0, BLOCK)
     k_inside = k < WIDTH
     bias = tl.load(b + model * WIDTH + k, mask=k_inside, other=0.0)
@@ -68,17 +74,16 @@ def _end(
     of_blue, of_bias = tl.zeros((TILE, BLOCK), tl.float32), tl.zeros((TILE, BLOCK), tl.float32)
     e_red, e_green = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.float32)
     e_blue, lost = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.float32)
-    for start in tl.range(0, chunk, TILE, num_stages=STAGES):
-        r = part * chunk + start + tl.arange(0, TILE)
-        there = r < rows
+    for start in tl.range(0, left, TILE, num_stages=STAGES):
+        r = start + tl.arange(0, TILE)
+        there = r < left
         inside = there[:, None] & k_inside[None, :]
-        here = (model * rows + r)[:, None] * WIDTH + k[None, :]
+        here = r[:, None] * WIDTH + k[None, :]
         z = tl.load(x + here, mask=inside, other=0.0).to(tl.float32) + bias[None, :]
         z = tl.where(z < 0, 0.0, z)  # a nan stays one
-        colours = t + (model * rows + r) * 3
-        red, red2 = _error(z, C_red, c_red, tl.load(colours, mask=there, other=0.0), there, SIGMOID)
-        green, green2 = _error(z, C_green, c_green, tl.load(colours + 1, mask=there, other=0.0), there, SIGMOID)
-        blue, blue2 = _error(z, C_blue, c_blue, tl.load(colours + 2, mask=there, other=0.0), there, SIGMOID)
+        red, red2 = _error(z, C_red, c_red, tl.load(t + 3 * r, mask=there, other=0.0), there, SIGMOID)
+        green, green2 = _error(z, C_green, c_green, tl.load(t + 3 * r + 1, mask=there, other=0.0), there, SIGMOID)
+        blue, blue2 = _error(z, C_blue, c_blue, tl.load(t + 3 * r + 2, mask=there, other=0.0), there, SIGMOID)
         gradient = red[:, None] * C_red[None, :] + green[:, None] * C_green[None, :] + blue[:, None] * C_blue[None, :]
         gradient = tl.where(z > 0, gradient, 0.0)
         tl.store(d + here, gradient.to(d.dtype.element_ty), mask=inside)
@@ -133,7 +138,8 @@ def _run(phi: Tensor, weights: Sequence[Tensor], t: Tensor, sigmoid: bool) -> tu
     *hidden, (C, c) = zip(weights[::2], weights[1::2], strict=True)
     short, a = [W.to(phi.dtype) for W, _ in hidden], [phi]
     for W, (_, b) in zip(short[:-1], hidden[:-1], strict=True):
-        a.append(bias_relu_of_models(torch.bmm(a[-1], W.mT), b))
+        one = divides(a[-1], W.shape[1])
+        a.append(relu_layer(a[-1], W, b) if one else bias_relu_of_models(torch.bmm(a[-1], W.mT), b))
     d, sums, ends = _last(torch.bmm(a[-1], short[-1].mT), hidden[-1][1], C, c, t, sigmoid)
     found, db = [ends[:, :COLOURS], sums[:, :COLOURS].flatten(1)], sums[:, COLOURS]  # from the last to the first
     for i in reversed(range(len(hidden))):
