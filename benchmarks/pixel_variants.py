@@ -53,29 +53,18 @@ def _tma(x, w, b, y, rows, K: tl.constexpr, H: tl.constexpr, BM: tl.constexpr, B
 
 
 @triton.jit
-def _masked(y, dy, dx, sums, rows, chunk, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr):
-    part, model, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
-    c = tl.arange(0, BLOCK)
-    total = tl.zeros((TILE, BLOCK), tl.float32)
-    for start in tl.range(0, chunk, TILE, num_stages=STAGES):
-        r = part * chunk + start + tl.arange(0, TILE)
-        inside = (r < rows)[:, None] & (c < WIDTH)[None, :]
-        here = (model * rows + r)[:, None] * WIDTH + c[None, :]
-        value = tl.load(y + here, mask=inside, other=0.0)
-        gradient = tl.load(dy + here, mask=inside, other=0.0)
-        gradient = tl.where(value > 0, gradient, 0.0)
-        tl.store(dx + here, gradient, mask=inside)
-        total += gradient.to(tl.float32)
-    tl.store(sums + (part * models + model) * WIDTH + c, tl.sum(total, 0), mask=c < WIDTH)
-
-
-def masked(y, dy, tile, warps, stages, most):
-    models, rows, width = y.shape
-    parts = max(1, min(most // models, triton.cdiv(rows, tile)))
-    chunk = tile * triton.cdiv(rows, tile * parts)
-    dx, sums = torch.empty_like(y), y.new_empty(parts, models, width, dtype=torch.float32)
-    _masked[(parts, models)](y, dy, dx, sums, rows, chunk, WIDTH=width, BLOCK=width, TILE=tile, STAGES=stages, num_warps=warps)
-    return dx, sums.sum(0)
+def _persistent(x, w, b, y, rows, tiles, models, K: tl.constexpr, H: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr, FLAT: tl.constexpr):
+    """The same, a program a multiprocessor: its loops are one, so that the next tile's loads begin before the end."""
+    h = tl.arange(0, H)
+    for tile in tl.range(tl.program_id(0), tiles * models, tl.num_programs(0), flatten=FLAT):
+        model = tile // tiles
+        row = model * rows + (tile % tiles) * BM
+        acc = tl.zeros((BM, H), tl.float32)
+        for k in range(0, K, BK):
+            acc = tl.dot(x.load([row, k]), w.load([model * H, k]).T, acc)
+        acc += tl.load(b + model * H + h)[None, :]
+        acc = tl.where(acc < 0, 0.0, acc)
+        y.store([row, 0], acc.to(tl.bfloat16))
 
 
 def timed(call, n=20):
@@ -122,10 +111,6 @@ def main():
     pixels.divides = lambda x, H: False
     say("whole op, library's first layer", timed(lambda: pixels._run(phi, weights, t, False)))
     pixels.divides = own
-    for S in (1, 4, 8):
-        pixels.SLICES = S
-        say(f"whole op, {S} slices", timed(lambda: pixels._run(phi, weights, t, False)))
-    pixels.SLICES = 2
     a = bias_relu_of_models(torch.bmm(phi, w1.mT), b1)
     x2 = torch.bmm(a, w2.mT)
     d2, sums, ends = pixels._last(x2, b2, C, c, t, False)
@@ -133,27 +118,17 @@ def main():
     d1, db1 = bias_relu_backward(a, dx)
     attempt("bias_relu back", lambda: bias_relu_backward(a, dx))
     attempt("layer", lambda: rl.relu_layer(phi, w1, b1))
-    for tile, warps, stages, parts in [(2, 2, 4, 2112), (2, 2, 3, 2112), (2, 2, 5, 2112), (2, 2, 4, 1056), (2, 2, 4, 2640), (2, 2, 4, 3168), (4, 4, 4, 1056), (4, 4, 4, 1584), (4, 2, 4, 2112), (4, 2, 4, 1584), (1, 1, 4, 4224)]:
+    for tile, warps, stages, parts in [(2, 2, 4, 2112), (2, 2, 5, 2112), (2, 2, 6, 2112), (1, 1, 4, 4224), (1, 1, 5, 4224), (1, 1, 4, 3168), (4, 2, 4, 1584), (4, 2, 5, 1584), (2, 1, 4, 3168), (2, 1, 5, 2112), (2, 2, 5, 2112)]:
         pixels.TILE, pixels.PARTS, pixels.LAUNCH = tile, parts, {"num_warps": warps, "STAGES": stages}
         attempt(f"end tile {tile} warps {warps} stages {stages} parts {parts}", lambda: pixels._last(x2, b2, C, c, t, False), d2, lambda: pixels._last(x2, b2, C, c, t, False)[0])
-    pixels.TILE, pixels.PARTS, pixels.LAUNCH = 2, 2112, {"num_warps": 2, "STAGES": 4}
-    del a, x2, d2, dx, d1
-    for n in (2, 4):
-        side = [torch.cuda.Stream() for _ in range(n)]
-        def spread():
-            main, found = torch.cuda.current_stream(), []
-            for i, stream in enumerate(side):
-                stream.wait_stream(main)
-                with torch.cuda.stream(stream):
-                    own = slice(i * P // n, (i + 1) * P // n)
-                    found.append(pixels._run(phi[own], [w[own] for w in weights], t[own], False))
-            for stream in side:
-                main.wait_stream(stream)
-            return found
-        attempt(f"whole op on {n} streams", spread)
-        def staggered():  # the second half begins when the first has its first layer
-            main, found = torch.cuda.current_stream(), []
-            return found
+    y = torch.empty_like(a)
+    from triton.tools.tensor_descriptor import TensorDescriptor
+    for BM, BK, warps, stages, flat in [(128, 64, 8, 3, True), (128, 64, 8, 3, False), (128, 64, 8, 2, True), (128, 32, 8, 5, True), (128, 64, 4, 3, True)]:
+        def call():
+            dx_, dw_, dy_ = (TensorDescriptor.from_tensor(v, block) for v, block in ((phi.view(-1, M), [BM, BK]), (w1.view(-1, M), [H, BK]), (y.view(-1, H), [BM, H])))
+            _persistent[(132,)](dx_, dw_, b1, dy_, R, R // BM, P, K=M, H=H, BM=BM, BK=BK, FLAT=flat, num_warps=warps, num_stages=stages)
+        attempt(f"persistent layer {BM} {BK} warps {warps} stages {stages} flat {flat}", call, a, lambda: y)
+    attempt("layer", lambda: rl.relu_layer(phi, w1, b1))
     json.dump(found, open(sys.argv[1], "w"), indent=1)
 
 

@@ -27,7 +27,6 @@ HERE, TESTS, RECORD = Path(__file__).parent, Path("tests"), Path("results/h200/c
 PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
 BEGUN = 0.85  # of the time: no test is begun after that, so that processes end by themselves and sanitizers sum up
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")  # a sanitizer's last word
-OTHERS = ("_Z", "xmma", "nvjet", "gemm", "cudnn")  # in the names of kernels that are not ours: they are not looked at
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
 
 
@@ -92,9 +91,7 @@ def main() -> None:
     command = [sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "--tb=short", "-p", "no:cacheprovider"]
     command += ["-p", "claiming", "-m", "cuda", *(["-k", arguments.words] if arguments.words else []), *map(str, files)]
     if tool:
-        left_out = [word for name in OTHERS for word in ("--kernel-name-exclude", f"kns={name}")]
-        own = ["--tool", arguments.sanitize, "--target-processes", "all", "--log-file", "{said}", *left_out]
-        command = [tool, *own, *command]
+        command = [tool, "--tool", arguments.sanitize, "--target-processes", "all", "--log-file", "{said}", *command]
     known = json.loads(RECORD.read_text())["tests"] if RECORD.exists() else {}
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as place, ThreadPoolExecutor(arguments.processes) as pool:

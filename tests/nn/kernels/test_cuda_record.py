@@ -159,10 +159,8 @@ def test_tests_are_begun_for_a_part_of_the_time(tmp_path, monkeypatch):
 SANITIZER = """#!/bin/sh
 while [ "${1#--}" != "$1" ]; do
   [ "$1" != --log-file ] || log=$(echo "$2" | sed "s/%p/$$/")
-  [ "$1" != --kernel-name-exclude ] || left_out="$left_out $2"
   shift 2
 done
-[ "$left_out" = " kns=_Z kns=xmma kns=nvjet kns=gemm kns=cudnn" ] || exit 9
 echo "========= COMPUTE-SANITIZER" > "$log"
 "$@"
 [ -z "$FOUND" ] || echo "========= ERROR SUMMARY: $FOUND errors" >> "$log"

@@ -37,12 +37,12 @@ LAUNCH = {"num_warps": 2, "STAGES": 4}
 
 
 @triton.jit
-def _error(z, row, c, t, there, SIGMOID: tl.constexpr):
+def _error(z, row, c, t, SIGMOID: tl.constexpr):
     """(e, (y - t)^2) of one colour, y = row z + c."""
     y = tl.sum(z * row[None, :], 1) + c
     if SIGMOID:
         y = 1.0 / (1.0 + tl.exp(-y))
-    e = tl.where(there, y - t, 0.0)
+    e = y - t
     square = e * e
     if SIGMOID:
         e = e * y * (1.0 - y)
@@ -54,39 +54,43 @@ def _end(
     x, b, C, c, t, d, sums, ends, rows, chunk,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, SIGMOID: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """d_L of this part's rows; sums[part, model] = their sum and that of e z, colour by colour; ends: of e and e^2."""
+    """d_L of this part's rows, whose number TILE divides; sums[part, model] of e z and d_L, ends of e and e^2."""
     part, model, models = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     first = model.to(tl.int64) * rows + part * chunk
     x += first * WIDTH
     d += first * WIDTH
     t += first * 3
-    left = tl.minimum(chunk, rows - part * chunk)
     k = tl.arange(0, BLOCK)
-    k_inside = k < WIDTH
-    bias = tl.load(b + model * WIDTH + k, mask=k_inside, other=0.0)
+    inside = k < WIDTH
+    whole: tl.constexpr = WIDTH == BLOCK
+    bias = tl.load(b + model * WIDTH + k, mask=inside, other=0.0)
     C += model * 3 * WIDTH + k
-    C_red = tl.load(C, mask=k_inside, other=0.0)
-    C_green = tl.load(C + WIDTH, mask=k_inside, other=0.0)
-    C_blue = tl.load(C + 2 * WIDTH, mask=k_inside, other=0.0)
+    C_red = tl.load(C, mask=inside, other=0.0)
+    C_green = tl.load(C + WIDTH, mask=inside, other=0.0)
+    C_blue = tl.load(C + 2 * WIDTH, mask=inside, other=0.0)
     c += model * 3
     c_red, c_green, c_blue = tl.load(c), tl.load(c + 1), tl.load(c + 2)
     of_red, of_green = tl.zeros((TILE, BLOCK), tl.float32), tl.zeros((TILE, BLOCK), tl.float32)
     of_blue, of_bias = tl.zeros((TILE, BLOCK), tl.float32), tl.zeros((TILE, BLOCK), tl.float32)
     e_red, e_green = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.float32)
     e_blue, lost = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.float32)
-    for start in tl.range(0, left, TILE, num_stages=STAGES):
+    for start in tl.range(0, tl.minimum(chunk, rows - part * chunk), TILE, num_stages=STAGES):
         r = start + tl.arange(0, TILE)
-        there = r < left
-        inside = there[:, None] & k_inside[None, :]
         here = r[:, None] * WIDTH + k[None, :]
-        z = tl.load(x + here, mask=inside, other=0.0).to(tl.float32) + bias[None, :]
-        z = tl.where(z < 0, 0.0, z)  # a nan stays one
-        red, red2 = _error(z, C_red, c_red, tl.load(t + 3 * r, mask=there, other=0.0), there, SIGMOID)
-        green, green2 = _error(z, C_green, c_green, tl.load(t + 3 * r + 1, mask=there, other=0.0), there, SIGMOID)
-        blue, blue2 = _error(z, C_blue, c_blue, tl.load(t + 3 * r + 2, mask=there, other=0.0), there, SIGMOID)
+        if whole:
+            z = tl.load(x + here).to(tl.float32)
+        else:
+            z = tl.load(x + here, mask=inside[None, :], other=0.0).to(tl.float32)
+        z = tl.maximum(z + bias[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL)
+        red, red2 = _error(z, C_red, c_red, tl.load(t + 3 * r), SIGMOID)
+        green, green2 = _error(z, C_green, c_green, tl.load(t + 3 * r + 1), SIGMOID)
+        blue, blue2 = _error(z, C_blue, c_blue, tl.load(t + 3 * r + 2), SIGMOID)
         gradient = red[:, None] * C_red[None, :] + green[:, None] * C_green[None, :] + blue[:, None] * C_blue[None, :]
         gradient = tl.where(z > 0, gradient, 0.0)
-        tl.store(d + here, gradient.to(d.dtype.element_ty), mask=inside)
+        if whole:
+            tl.store(d + here, gradient.to(d.dtype.element_ty))
+        else:
+            tl.store(d + here, gradient.to(d.dtype.element_ty), mask=inside[None, :])
         of_red += z * red[:, None]
         of_green += z * green[:, None]
         of_blue += z * blue[:, None]
@@ -96,10 +100,10 @@ def _end(
         e_blue += blue
         lost += red2 + green2 + blue2
     sums += (part * models + model) * 4 * WIDTH + k
-    tl.store(sums, tl.sum(of_red, 0), mask=k_inside)
-    tl.store(sums + WIDTH, tl.sum(of_green, 0), mask=k_inside)
-    tl.store(sums + 2 * WIDTH, tl.sum(of_blue, 0), mask=k_inside)
-    tl.store(sums + 3 * WIDTH, tl.sum(of_bias, 0), mask=k_inside)
+    tl.store(sums, tl.sum(of_red, 0), mask=inside)
+    tl.store(sums + WIDTH, tl.sum(of_green, 0), mask=inside)
+    tl.store(sums + 2 * WIDTH, tl.sum(of_blue, 0), mask=inside)
+    tl.store(sums + 3 * WIDTH, tl.sum(of_bias, 0), mask=inside)
     ends += (part * models + model) * 4
     tl.store(ends, tl.sum(e_red, 0))
     tl.store(ends + 1, tl.sum(e_green, 0))
@@ -110,13 +114,14 @@ def _end(
 def _last(x: Tensor, b: Tensor, C: Tensor, c: Tensor, t: Tensor, sigmoid: bool) -> tuple[Tensor, Tensor, Tensor]:
     """d_L (M, R, H), sums (M, 4, H) and ends (M, 4) of x = W_L a_{L-1}, (M, R, H)."""
     models, rows, width = x.shape
-    parts = max(1, min(PARTS // models, triton.cdiv(rows, TILE)))
-    chunk = TILE * triton.cdiv(rows, TILE * parts)
+    tile = math.gcd(TILE, rows)
+    parts = max(1, min(PARTS // models, rows // tile))
+    chunk = tile * triton.cdiv(rows, tile * parts)
     d = torch.empty_like(x)
     sums, ends = (x.new_empty(parts, models, 4, n, dtype=torch.float32) for n in (width, 1))
     block = triton.next_power_of_2(width)
     _end[(parts, models)](
-        x, b, C, c, t, d, sums, ends, rows, chunk, WIDTH=width, BLOCK=block, TILE=TILE, SIGMOID=sigmoid, **LAUNCH
+        x, b, C, c, t, d, sums, ends, rows, chunk, WIDTH=width, BLOCK=block, TILE=tile, SIGMOID=sigmoid, **LAUNCH
     )
     return d, sums.sum(0), ends.sum(0).squeeze(-1)
 
