@@ -123,3 +123,19 @@ def test_on_cuda_few_at_once_and_from_threads(name):
         t.join()
     assert len(wrong) == 8
     assert max(wrong) < 1e-4
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", ["image", "sequence"])
+def test_on_cuda_small_models(kind):
+    """Small enough for a sanitizer that looks at every access to shared memory."""
+    torch.manual_seed(0)
+    if kind == "image":
+        model, shape = image_model((3, 8, 8), 7), (3, 8, 8)
+    else:
+        model, shape = build_sim(SIMConfig(TCNConfig(3, 4, 4, 1), 6, None, None, False, 6, 3)).eval(), (40,)
+    x, device = torch.randn(3, *shape), torch.device("cuda")
+    one = answer.answering(fuse(model).to(device), shape, device)
+    assert one is not None
+    near(one(x).cpu(), fuse(model.cpu())(x))
