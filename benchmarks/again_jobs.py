@@ -26,7 +26,7 @@ from typing import Any
 from koopsim.files.json import read_json
 
 MAX_T = 6  # epochs of a trial, the paper's
-AT_ONCE = 16  # trials of a search: four of each batch size, and those of a size overlap
+AT_ONCE = 32  # trials of a search: eight of each batch size, and those of a size overlap
 SHARE = 60  # percent of the chip for what would fill it
 SOLVER = ("--model.forward.method", "broyden", "--model.backward.method", "broyden",
           "--model.forward.max-steps", 80, "--model.backward.max-steps", 80)  # fmt: skip

@@ -18,7 +18,7 @@ from koopsim.kinds import LiftKind, Shape, register
 from koopsim.nn.linear import Linear
 from koopsim.nn.padding import TILE, padded_kernels, patch_product, patches
 from koopsim.nn.synced import SyncedNorm
-from koopsim.nn.transforms import has_room, on_cpu, usable, vmapped
+from koopsim.nn.transforms import on_cpu, usable, vmapped
 from koopsim.nn.wide_norm import batch_norm
 
 
@@ -96,7 +96,7 @@ class VGG(nn.Module):
 
         layers = [(cast(nn.Conv2d, self.stages[k]), cast(nn.BatchNorm2d, self.stages[k + 1])) for k in (0, 3, 7, 10)]
         last = self.linear.weight.unflatten(1, (self.channels, self.image[1] // 4, -1))  # a kernel as large as the map
-        ours = conv_tiles.taken_over(x, self.channels, dtype) and has_room(x.device, conv_tiles.SHARED)
+        ours = conv_tiles.taken_over(x, self.channels, dtype)
         y = patches(x, dtype)
         with torch.autocast(x.device.type, enabled=False):
             weights = [*(conv.weight for conv, _ in layers), last]

@@ -11,10 +11,10 @@ from torch._subclasses import FakeTensorMode
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_weight
 
-from koopsim.nn import vgg
-from koopsim.nn.kernels import conv_tiles, cuda
+from koopsim.nn.kernels import conv_tiles, cuda, tcn_cluster
 from koopsim.nn.kernels.conv_tiles import shares
 from koopsim.nn.lift import VGG
+from koopsim.nn.transforms import has_room
 
 CONVOLUTION = """
 extern "C" void product(int blocks, int threads, int bytes, const uint4* x, const uint4* kernel, const float* before,
@@ -264,13 +264,17 @@ def test_on_cuda_the_same_bits_each_time_and_in_a_graph():
 
 
 def test_a_gpu_with_less_shared_memory_keeps_the_library(monkeypatch):
-    """Of Hopper's generation or later, but made for a desk."""
+    """Of Hopper's generation or later, but made for a desk: neither convolutions nor clusters of ours."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (12, 0))
     for room, enough in ((99 * 1024, False), (conv_tiles.SHARED, True)):
         found = SimpleNamespace(shared_memory_per_block_optin=room)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device, found=found: found)
-        vgg.has_room.cache_clear()
-        assert vgg.has_room(torch.device("cuda"), conv_tiles.SHARED) is enough
-    vgg.has_room.cache_clear()
+        has_room.cache_clear()
+        tcn_cluster.has_clusters.cache_clear()
+        assert tcn_cluster.has_clusters(torch.device("cuda")) is enough
+    has_room.cache_clear()
+    tcn_cluster.has_clusters.cache_clear()
+
 
 
 @pytest.mark.cuda

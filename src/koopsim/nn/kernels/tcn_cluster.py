@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from koopsim.nn.kernels.cuda import Kernel, kernel
+from koopsim.nn.transforms import has_room
 
 SOURCE = Path(__file__).with_name("tcn.cu")
 CLUSTER = 8  # blocks of a sequence: the most that every GPU with clusters has; with 16 it is slower
@@ -38,10 +39,10 @@ def blocks(x: Tensor) -> int:
 
 @functools.cache
 def has_clusters(device: torch.device) -> bool:
-    """Whether blocks of this GPU can write into each other's shared memory."""
-    if device.type != "cuda":
+    """Whether blocks of this GPU can write into each other's shared memory, and have as much of it as on Hopper."""
+    if device.type != "cuda" or torch.version.hip is not None:
         return False
-    return torch.version.hip is None and torch.cuda.get_device_capability(device) >= (9, 0)
+    return torch.cuda.get_device_capability(device) >= (9, 0) and has_room(device, SHARED)
 
 
 def shared_bytes(T: int, W: Tensor, cluster: int) -> int:
