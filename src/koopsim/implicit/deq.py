@@ -32,6 +32,7 @@ from koopsim.implicit.reversible import Reversible
 from koopsim.implicit.solvers import Solver, name_of, solver_named
 from koopsim.implicit.stabilise import held_still
 from koopsim.implicit.state import Packing, State, described, leaves, packing_of
+from koopsim.implicit.uncompiled import uncompiled
 
 EVALUATION_FACTOR = 4  # in eval mode a solve may take this many times the steps: no gradient waits for it
 _OF_A_CELL = (TypeError, ValueError, RuntimeError, IndexError, AttributeError)  # what a cell given another z says
@@ -112,6 +113,7 @@ class DEQ(nn.Module):
             f"solver={name_of(self.solver)!r}, max_steps={self.max_steps}, tol={self.tol}, gradient={self.gradient!r}"
         )
 
+    @uncompiled
     def forward(self, *inputs: Any, z0: State | None = None) -> tuple[State, DEQInfo]:
         """The fixed point reached from z0. No gradient flows to z0: the fixed point does not depend on it."""
         with self._settled_cell():
@@ -274,7 +276,7 @@ class DEQ(nn.Module):
             "Try more steps, another solver, a larger tolerance, or a cell that contracts more. Each "
             "call's residuals are in its info; this is said once.",
             UnconvergedWarning,
-            stacklevel=6 if self._reversible() else 7,  # whoever called the DEQ
+            stacklevel=7 if self._reversible() else 8,  # whoever called the DEQ
         )
 
     def _differentiable(self, f: Map, z: Tensor, inputs: tuple[Any, ...]) -> bool:

@@ -21,9 +21,8 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +38,7 @@ from koopsim.implicit.iteration import Map
 from koopsim.implicit.monotone_operator import Chain, MonotoneOperator, tiers_for
 from koopsim.implicit.splitting import Projection, Sweep, Units, Until, split
 from koopsim.implicit.stored import StoredChain
+from koopsim.implicit.uncompiled import uncompiled
 
 HALVINGS = 8  # the smallest step size tried is 2^-8 of the first
 FIRST_LEVEL = 16
@@ -71,7 +71,6 @@ class MonDEQ(SolverModel):
     mirrored = False  # each image turned by 180 degrees first: a tier then hears pixels 0, 2, 4, ..., as published
 
     LEVELS = (*range(2, 17), *range(18, 33, 2), 36, 40, 48, 56, 64, 80, 100, 128, 160, 200, 240)
-    _plain_solve: ClassVar[Callable[..., tuple[Tensor, DEQInfo]]]
     alpha: Tensor  # the step size a: on the device, so that a captured step follows it
     inside: Tensor
 
@@ -118,16 +117,10 @@ class MonDEQ(SolverModel):
         return mondeq_from_published(state, image, monotonicity)
 
     def forward(self, x: Tensor) -> Tensor:
-        z, self.last_info = self._uncompiled(x) if torch.compiler.is_compiling() else self.solve(x)
+        z, self.last_info = self.solve(x)
         return self.readout(self._features(z.mT))
 
-    def _uncompiled(self, x: Tensor) -> tuple[Tensor, DEQInfo]:
-        """`solve` as it is: a loop until convergence gains nothing, and torch 2.11 mixes up the tiers' tables in it."""
-        kind = type(self)
-        if "_plain_solve" not in kind.__dict__:  # torch.compiler.disable imports the compiler: not before there is one
-            kind._plain_solve = torch.compiler.disable(kind.solve)
-        return kind._plain_solve(self, x)
-
+    @uncompiled
     def solve(self, x: Tensor, z0: Tensor | None = None) -> tuple[Tensor, DEQInfo]:
         """The equilibrium (B, D), begun at z0 (B, D) if given, and how the solve went."""
         with torch.autocast(x.device.type, enabled=False):  # a solve to a tolerance is no place for bfloat16
@@ -302,7 +295,7 @@ class MonDEQ(SolverModel):
                 "smaller alpha, tune_alpha(x), more steps or a larger tolerance. Each call's residuals are in its "
                 "info; this is said once.",
                 UnconvergedWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return z, info
 
