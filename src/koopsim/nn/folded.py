@@ -10,6 +10,7 @@ those that end in phases: a coordinate of 1/512 or a phase of 100 rounded to thr
 """
 
 import math
+import os
 from typing import cast
 
 import torch
@@ -24,7 +25,6 @@ from koopsim.nn.tancik import FourierNetwork
 from koopsim.nn.transforms import usable
 
 ALIGNED = 8  # an output of 3 columns has no fast product in bfloat16; one of 8 has
-COLOURS = 3
 
 
 def fixed_features(model: nn.Module, x: Tensor, dtype: torch.dtype | None = None) -> Tensor | None:
@@ -57,13 +57,22 @@ def folded(model: nn.Module, x: Tensor, given: bool = False, dtype: torch.dtype 
     return y.sigmoid() if isinstance(model, FourierNetwork) else y
 
 
-def one_pass(phi: Tensor, t: Tensor, dtype: torch.dtype | None) -> bool:
-    """Whether `squared_error` can have these: fixed features of very many pixels on CUDA, in a short precision."""
-    return dtype is not None and phi.dtype == dtype and t.shape[-1] == COLOURS and fuses(phi)
+def one_pass(model: nn.Module, phi: Tensor, t: Tensor, dtype: torch.dtype | None) -> bool:
+    """Whether `squared_error` takes fixed features of very many pixels on CUDA, in a short precision.
+
+    Only where KOOPSIM_PIXELS=1 asks for it: these kernels have not run on a GPU yet, and may be slower, or wrong.
+    """
+    if os.environ.get("KOOPSIM_PIXELS") != "1" or dtype is None or phi.dtype != dtype or not fuses(phi):
+        return False
+    from koopsim.nn.kernels.pixels import divides
+
+    layers = model.nu if isinstance(model, SIM) else cast(FourierNetwork, model).layers
+    *widths, _ = [layer.weight.shape[-2] for layer in layers if isinstance(layer, nn.Linear)]
+    return divides(phi, widths, t.shape[-1])
 
 
 def squared_error(model: nn.Module, phi: Tensor, t: Tensor) -> Tensor:
-    """mean (y - t)^2 of `fixed_features`, the gradient computed with it (kernels/pixels.py); t: (pixels, 3)."""
+    """mean (y - t)^2 of `fixed_features`, the gradient computed with it (kernels/pixels.py); t: (pixels, outputs)."""
     from koopsim.nn.kernels.pixels import pixel_loss
 
     return pixel_loss(*_multiplied(model, phi, True, phi.dtype), t, isinstance(model, FourierNetwork))

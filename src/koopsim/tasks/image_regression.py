@@ -132,7 +132,7 @@ class ImageRegression(Task):
 
         def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
             given = has_fixed_features(model)
-            if given and not own and one_pass(x, y, short):
+            if given and not own and one_pass(model, x, y, short):
                 return squared_error(model, x, y)
             return self.loss(folded(model, x, given, short), y)
 

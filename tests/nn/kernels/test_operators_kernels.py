@@ -48,9 +48,9 @@ agree(norm.norm_relu_pool, odd(2, 4, 4, 16), odd(1, 6)[0], odd(1, 6)[0], odd(1, 
 agree(norm.bias_relu_pool, odd(2, 4, 4, 16, learnt=False), odd(1, 16, learnt=False)[0], False)
 agree(padding.taken, odd(1, 20, learnt=False)[0], torch.tensor([3, -1, 19, 0], device=device), torch.float32)
 agree(padding.pixels_last, odd(2, 3, 4, 4, learnt=False), 8, torch.float32)
-pixels.PARTS = 6
-layers = [odd(2, 5, 6), odd(2, 5), odd(2, 5, 5), odd(2, 5), odd(2, 3, 5), odd(2, 3)]
-agree(pixels.pixel_loss_of_models, odd(2, 24, 6, learnt=False), layers, odd(2, 24, 3, learnt=False), True)
+layers = [odd(2, 16, 16), odd(2, 16), odd(2, 16, 16), odd(2, 16), odd(2, 3, 16), odd(2, 3)]
+features = odd(2, 256, 16, learnt=False).to(torch.float16 if device == "cuda" else torch.float32)
+agree(pixels.pixel_loss_of_models, features, layers, odd(2, 256, 3, learnt=False), True)
 agree(_padded, [odd(5, 3, 3, 3), odd(4, 5, 2, 2)], torch.float32, 8)
 """
 

@@ -21,9 +21,7 @@ from torch import Tensor
 from koopsim.nn.kernels.operators import fronts, operator
 
 TILE = 64  # rows a program looks at together
-SHORT = 8  # the same backward, where the sums of each of them are kept to the end
-PARTS = 1056  # programs that share the sums over rows, of all models together
-LAUNCH = {"num_warps": 4, "STAGES": 4}  # backward: the next rows are on their way while these are looked at
+PARTS = 1024  # programs that share the sums over rows, of all models together
 
 
 @triton.jit
@@ -40,28 +38,22 @@ def _forward(x, b, y, rows, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.c
 
 
 @triton.jit
-def _backward(
-    y, dy, dx, sums, rows, chunk, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, STAGES: tl.constexpr
-):
+def _backward(y, dy, dx, sums, rows, chunk, WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr):
     """dx of this part's rows, and sums[part, model] = their sum."""
-    part, model, models = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    first = (model.to(tl.int64) * rows + part * chunk) * WIDTH
-    y += first
-    dy += first
-    dx += first
-    left = tl.minimum(chunk, rows - part * chunk)
+    part, model, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     c = tl.arange(0, BLOCK)
-    total = tl.zeros((TILE, BLOCK), tl.float32)
-    for start in tl.range(0, left, TILE, num_stages=STAGES):
-        r = start + tl.arange(0, TILE)
-        inside = (r < left)[:, None] & (c < WIDTH)[None, :]
-        here = r[:, None] * WIDTH + c[None, :]
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, chunk, TILE):
+        offset = start + tl.arange(0, TILE)
+        r = part * chunk + offset
+        inside = ((offset < chunk) & (r < rows))[:, None] & (c < WIDTH)[None, :]
+        here = (model * rows + r)[:, None] * WIDTH + c[None, :]
         value = tl.load(y + here, mask=inside, other=0.0)
         gradient = tl.load(dy + here, mask=inside, other=0.0)
         gradient = tl.where(value > 0, gradient, 0.0)
         tl.store(dx + here, gradient, mask=inside)
-        total += gradient.to(tl.float32)
-    tl.store(sums + (part * models + model) * WIDTH + c, tl.sum(total, 0), mask=c < WIDTH)
+        total += tl.sum(gradient.to(tl.float32), 0)
+    tl.store(sums + (part * models + model) * WIDTH + c, total, mask=c < WIDTH)
 
 
 def _run(x: Tensor, b: Tensor) -> Tensor:
@@ -76,10 +68,10 @@ def _run(x: Tensor, b: Tensor) -> Tensor:
 def _run_backward(y: Tensor, dy: Tensor) -> tuple[Tensor, Tensor]:
     models, rows, width = y.shape
     y, dy = y.contiguous(), dy.to(y.dtype).contiguous()
-    parts = max(1, min(PARTS // models, triton.cdiv(rows, SHORT)))
+    parts = max(1, min(PARTS // models, triton.cdiv(rows, TILE)))
     dx, sums = torch.empty_like(y), y.new_empty(parts, models, width, dtype=torch.float32)
-    chunk, block = SHORT * triton.cdiv(rows, SHORT * parts), triton.next_power_of_2(width)
-    _backward[(parts, models)](y, dy, dx, sums, rows, chunk, WIDTH=width, BLOCK=block, TILE=SHORT, **LAUNCH)
+    chunk, block = triton.cdiv(rows, parts), triton.next_power_of_2(width)
+    _backward[(parts, models)](y, dy, dx, sums, rows, chunk, WIDTH=width, BLOCK=block, TILE=TILE, num_warps=8)
     return dx, sums.sum(0)
 
 

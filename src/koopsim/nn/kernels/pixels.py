@@ -4,10 +4,13 @@
     e = (y - t) y'      d_L = [a_L > 0] C^T e      d_i = [a_i > 0] W_{i+1}^T d_{i+1}      dW_i = d_i^T a_{i-1}
 
 psi is not learnt, so nothing goes further down than W_1; and of a mean of squares the gradient is known as soon as the
-answer is. So from the last product on, bias, ReLU, the three colours, the loss and the gradient of all of these are one
-pass over the pixels: as a library runs them they are eight, each as long as the product before it. What lies between
-layers is in the features' precision, bfloat16 or float16; sums over pixels, dW_i among them, are in float32, and the
-mean is taken at the end: in float16 nothing is rounded to zero or grows too large. The order of addition is fixed.
+answer is. A library's product leaves what follows it to passes over all pixels, each as long as the product itself.
+Here a program has some pixels and a whole layer, 64 of its inputs at a time by tensor cores, and goes on where the
+sums are, in its registers: with bias and ReLU; behind the last product with the colours, the loss and the
+gradient back to d_L, so that a_L is nowhere written; on the way back with the ReLU. Sums over pixels are products with
+tensor cores, too: of E^T with a_L, of ones with d_i. What lies between layers is in the features' precision, bfloat16
+or float16; sums over pixels, dW_i among them, are in float32, and the mean is taken at the end: in float16 nothing is
+rounded to zero or grows too large. The order of addition is fixed.
 The readable twin is `F.mse_loss` of `nn.folded`; tests/nn/kernels/test_pixels_kernels.py holds them together,
 on a CPU through Triton's interpreter.
 """
@@ -25,116 +28,148 @@ import triton.language as tl
 from torch import Tensor
 
 from koopsim.errors import KoopsimError
-from koopsim.nn.kernels.bias_relu import bias_relu_backward, bias_relu_of_models
 from koopsim.nn.kernels.operators import fronts, operator
-from koopsim.nn.kernels.relu_layer import divides, relu_layer
+from koopsim.nn.transforms import has_room
 
-COLOURS = 3
-TILE = 2  # rows a program looks at together
-PARTS = 2112  # programs that share the pixels of all models
-SLICES = 2  # of the rows, whose sums fill the chip
-LAUNCH = {"num_warps": 2, "STAGES": 4}
+ROWS = 128  # pixels a program has
+DEPTH = 64  # inputs of a layer that are multiplied at a time
+LEAST = tl.constexpr(16)  # of anything that tensor cores multiply
+WIDEST = 256  # outputs of a layer: their sums fill half of the registers there are
+SHARED = 200 << 10  # bytes that four stages of the loop take with the widest layer
+SLICES = 2  # of the pixels in the products that sum over them, whose sums then fill the chip
+LAUNCH = {"num_warps": 8, "num_stages": 4}
 
 
 @triton.jit
-def _error(z, row, c, t, SIGMOID: tl.constexpr):
-    """(e, (y - t)^2) of one colour, y = row z + c."""
-    y = tl.sum(z * row[None, :], 1) + c
+def _product(
+    x, W, sums, K: tl.constexpr, DOWN: tl.constexpr, ACROSS: tl.constexpr,
+    ROWS: tl.constexpr, H: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """sums + x W, (ROWS, K) with (K, H), whose entry (k, h) lies at k DOWN + h ACROSS."""
+    r, h, k = tl.arange(0, ROWS), tl.arange(0, H), tl.arange(0, DEPTH)
+    x += r[:, None] * K + k[None, :]
+    W += k[:, None] * DOWN + h[None, :] * ACROSS
+    for _ in range(0, K, DEPTH):
+        sums = tl.dot(tl.load(x), tl.load(W), sums, input_precision="ieee")
+        x += DEPTH
+        W += DEPTH * DOWN
+    return sums
+
+
+@triton.jit
+def _layer(x, W, b, y, rows, K: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr):
+    """y = relu(x W^T + b): x (M, R, K), W (M, H, K)."""
+    model = tl.program_id(1).to(tl.int64)
+    first = model * rows + tl.program_id(0) * ROWS
+    r, h = tl.arange(0, ROWS), tl.arange(0, H)
+    bias = tl.zeros((ROWS, H), tl.float32) + tl.load(b + model * H + h)[None, :]
+    z = _product(x + first * K, W + model * H * K, bias, K, 1, K, ROWS, H, DEPTH)
+    z = tl.where(z < 0, 0.0, z)  # a nan stays one
+    tl.store(y + first * H + r[:, None] * H + h[None, :], z.to(y.dtype.element_ty))
+
+
+@triton.jit
+def _back(d, W, a, g, sums, rows, K: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr):
+    """g = [a > 0] (d W), and sums[part, model] over this part's rows: d (M, R, K), W (M, K, H), a (M, R, H)."""
+    part, model = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    first = model * rows + part * ROWS
+    r, h = tl.arange(0, ROWS), tl.arange(0, H)
+    here = first * H + r[:, None] * H + h[None, :]
+    open = tl.load(a + here) > 0  # on its way while the product is formed
+    z = _product(d + first * K, W + model * K * H, tl.zeros((ROWS, H), tl.float32), K, H, 1, ROWS, H, DEPTH)
+    z = tl.where(open, z, 0.0).to(g.dtype.element_ty)
+    tl.store(g + here, z)
+    i = tl.arange(0, LEAST)[:, None]  # of which the first is asked for
+    total = tl.dot(tl.full((LEAST, ROWS), 1.0, z.dtype), z, input_precision="ieee")
+    tl.store(sums + (part * tl.num_programs(1) + model) * H + 0 * i + h[None, :], total, mask=i == 0)
+
+
+@triton.jit
+def _last(
+    x, W, b, C, c, t, d, sums, ends, rows, O: tl.constexpr, SIGMOID: tl.constexpr,
+    K: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    """d_L of this part's rows, x = a_{L-1}; sums[part, model] of e a_L and, behind them, of d_L; ends of e and e^2."""
+    part, model, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    first = model * rows + part * ROWS
+    r, h, o = tl.arange(0, ROWS), tl.arange(0, H), tl.arange(0, LEAST)  # of which O are outputs
+    kind = d.dtype.element_ty
+    bias = tl.zeros((ROWS, H), tl.float32) + tl.load(b + model * H + h)[None, :]
+    z = _product(x + first * K, W + model * H * K, bias, K, 1, K, ROWS, H, DEPTH)
+    z = tl.where(z < 0, 0.0, z).to(kind)
+    C = tl.load(C + (model * O + o[:, None]) * H + h[None, :], mask=o[:, None] < O, other=0.0).to(kind)
+    y = tl.dot(z, tl.trans(C), input_precision="ieee") + tl.load(c + model * O + o, mask=o < O, other=0.0)[None, :]
     if SIGMOID:
         y = 1.0 / (1.0 + tl.exp(-y))
-    e = y - t
+    there = o[None, :] < O
+    e = tl.where(there, y - tl.load(t + (first + r)[:, None] * O + o[None, :], mask=there, other=0.0), 0.0)
     square = e * e
     if SIGMOID:
         e = e * y * (1.0 - y)
-    return e, square
+    short = e.to(kind)
+    gradient = tl.where(z > 0, tl.dot(short, C, input_precision="ieee"), 0.0).to(kind)
+    tl.store(d + first * H + r[:, None] * H + h[None, :], gradient)
+    of_outputs = tl.dot(tl.trans(short), z, input_precision="ieee")
+    of_bias = tl.dot(tl.full((LEAST, ROWS), 1.0, kind), gradient, input_precision="ieee")
+    sums += (part * models + model) * (O + 1) * H
+    last = tl.where(o[:, None] < O, of_outputs, of_bias)
+    tl.store(sums + o[:, None] * H + h[None, :], last, mask=o[:, None] <= O)
+    ends += (part * models + model) * 2 * LEAST + o
+    tl.store(ends, tl.sum(e, 0))
+    tl.store(ends + LEAST, tl.sum(square, 0))
 
 
-@triton.jit
-def _end(
-    x, b, C, c, t, d, sums, ends, rows, chunk,
-    WIDTH: tl.constexpr, BLOCK: tl.constexpr, TILE: tl.constexpr, SIGMOID: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """d_L of this part's rows, whose number TILE divides; sums[part, model] of e z and d_L, ends of e and e^2."""
-    part, model, models = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
-    first = model.to(tl.int64) * rows + part * chunk
-    x += first * WIDTH
-    d += first * WIDTH
-    t += first * 3
-    k = tl.arange(0, BLOCK)
-    inside = k < WIDTH
-    whole: tl.constexpr = WIDTH == BLOCK
-    bias = tl.load(b + model * WIDTH + k, mask=inside, other=0.0)
-    C += model * 3 * WIDTH + k
-    C_red = tl.load(C, mask=inside, other=0.0)
-    C_green = tl.load(C + WIDTH, mask=inside, other=0.0)
-    C_blue = tl.load(C + 2 * WIDTH, mask=inside, other=0.0)
-    c += model * 3
-    c_red, c_green, c_blue = tl.load(c), tl.load(c + 1), tl.load(c + 2)
-    of_red, of_green = tl.zeros((TILE, BLOCK), tl.float32), tl.zeros((TILE, BLOCK), tl.float32)
-    of_blue, of_bias = tl.zeros((TILE, BLOCK), tl.float32), tl.zeros((TILE, BLOCK), tl.float32)
-    e_red, e_green = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.float32)
-    e_blue, lost = tl.zeros((TILE,), tl.float32), tl.zeros((TILE,), tl.float32)
-    for start in tl.range(0, tl.minimum(chunk, rows - part * chunk), TILE, num_stages=STAGES):
-        r = start + tl.arange(0, TILE)
-        here = r[:, None] * WIDTH + k[None, :]
-        if whole:
-            z = tl.load(x + here).to(tl.float32)
-        else:
-            z = tl.load(x + here, mask=inside[None, :], other=0.0).to(tl.float32)
-        z = tl.maximum(z + bias[None, :], 0.0, propagate_nan=tl.PropagateNan.ALL)
-        red, red2 = _error(z, C_red, c_red, tl.load(t + 3 * r), SIGMOID)
-        green, green2 = _error(z, C_green, c_green, tl.load(t + 3 * r + 1), SIGMOID)
-        blue, blue2 = _error(z, C_blue, c_blue, tl.load(t + 3 * r + 2), SIGMOID)
-        gradient = red[:, None] * C_red[None, :] + green[:, None] * C_green[None, :] + blue[:, None] * C_blue[None, :]
-        gradient = tl.where(z > 0, gradient, 0.0)
-        if whole:
-            tl.store(d + here, gradient.to(d.dtype.element_ty))
-        else:
-            tl.store(d + here, gradient.to(d.dtype.element_ty), mask=inside[None, :])
-        of_red += z * red[:, None]
-        of_green += z * green[:, None]
-        of_blue += z * blue[:, None]
-        of_bias += gradient
-        e_red += red
-        e_green += green
-        e_blue += blue
-        lost += red2 + green2 + blue2
-    sums += (part * models + model) * 4 * WIDTH + k
-    tl.store(sums, tl.sum(of_red, 0), mask=inside)
-    tl.store(sums + WIDTH, tl.sum(of_green, 0), mask=inside)
-    tl.store(sums + 2 * WIDTH, tl.sum(of_blue, 0), mask=inside)
-    tl.store(sums + 3 * WIDTH, tl.sum(of_bias, 0), mask=inside)
-    ends += (part * models + model) * 4
-    tl.store(ends, tl.sum(e_red, 0))
-    tl.store(ends + 1, tl.sum(e_green, 0))
-    tl.store(ends + 2, tl.sum(e_blue, 0))
-    tl.store(ends + 3, tl.sum(lost, 0))
+def divides(phi: Tensor, widths: Sequence[int], outputs: int) -> bool:
+    """Whether pixels (R, K) and a network of these widths divide as the kernels want, on a GPU with room for them."""
+    rows, K = phi.shape[-2:]
+    even = rows % (SLICES * ROWS) == 0 and _depth(K) >= LEAST.value and outputs < LEAST.value
+    even = even and all(LEAST.value <= H <= WIDEST and H & (H - 1) == 0 for H in widths)
+    return even and phi.dtype in (torch.bfloat16, torch.float16) and has_room(phi.device, SHARED)
 
 
-def _last(x: Tensor, b: Tensor, C: Tensor, c: Tensor, t: Tensor, sigmoid: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """d_L (M, R, H), sums (M, 4, H) and ends (M, 4) of x = W_L a_{L-1}, (M, R, H)."""
-    models, rows, width = x.shape
-    tile = math.gcd(TILE, rows)
-    parts = max(1, min(PARTS // models, rows // tile))
-    chunk = tile * triton.cdiv(rows, tile * parts)
-    d = torch.empty_like(x)
-    sums, ends = (x.new_empty(parts, models, 4, n, dtype=torch.float32) for n in (width, 1))
-    block = triton.next_power_of_2(width)
-    _end[(parts, models)](
-        x, b, C, c, t, d, sums, ends, rows, chunk, WIDTH=width, BLOCK=block, TILE=tile, SIGMOID=sigmoid, **LAUNCH
-    )
-    return d, sums.sum(0), ends.sum(0).squeeze(-1)
+def _depth(K: int) -> int:
+    return math.gcd(DEPTH, K)
+
+
+def _fixed(K: int, H: int) -> dict[str, int]:
+    return {"K": K, "H": H, "ROWS": ROWS, "DEPTH": _depth(K), **LAUNCH}
+
+
+def _forth(x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+    (models, rows, K), H = x.shape, W.shape[1]
+    y = x.new_empty(models, rows, H)
+    _layer[(rows // ROWS, models)](x, W, b, y, rows, **_fixed(K, H))
+    return y
+
+
+def _turn(
+    x: Tensor, W: Tensor, b: Tensor, C: Tensor, c: Tensor, t: Tensor, sigmoid: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """d_L (M, R, H), the sums of e a_L and, behind them, of d_L (M, O + 1, H), of e (M, O), and the squares' (M,)."""
+    (models, rows, K), H, O = x.shape, W.shape[1], C.shape[1]
+    d = x.new_empty(models, rows, H)
+    sums, ends = (x.new_empty(rows // ROWS, models, n, dtype=torch.float32) for n in ((O + 1) * H, 2 * LEAST.value))
+    _last[(rows // ROWS, models)](x, W, b, C, c, t, d, sums, ends, rows, O=O, SIGMOID=sigmoid, **_fixed(K, H))
+    de, squares = ends.sum(0).chunk(2, dim=1)
+    return d, sums.sum(0).unflatten(1, (O + 1, H)), de[:, :O], squares.sum(1)
+
+
+def _down(d: Tensor, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """[a > 0] (d W) and its sum over rows, (M, H)."""
+    models, rows, H = a.shape
+    g, sums = torch.empty_like(a), a.new_empty(rows // ROWS, models, H, dtype=torch.float32)
+    _back[(rows // ROWS, models)](d, W, a, g, sums, rows, **_fixed(d.shape[2], H))
+    return g, sums.sum(0)
 
 
 def _over_rows(d: Tensor, a: Tensor) -> Tensor:
     """d^T a in float32, (M, R, H) and (M, R, K) -> (M, H, K), summed over slices of the rows first."""
-    slices = math.gcd(SLICES, d.shape[1])
-    left, right = (t.reshape(len(t) * slices, -1, t.shape[-1]) for t in (d, a))
+    left, right = (t.reshape(len(t) * SLICES, -1, t.shape[-1]) for t in (d, a))
     if d.is_cuda:
         parts = torch.bmm(left.mT, right, out_dtype=torch.float32)
     else:
         parts = torch.bmm(left.mT.float(), right.float())
-    return parts.unflatten(0, (len(d), slices)).sum(1)
+    return parts.unflatten(0, (len(d), SLICES)).sum(1)
 
 
 def _run(phi: Tensor, weights: Sequence[Tensor], t: Tensor, sigmoid: bool) -> tuple[Tensor, Tensor]:
@@ -143,16 +178,15 @@ def _run(phi: Tensor, weights: Sequence[Tensor], t: Tensor, sigmoid: bool) -> tu
     *hidden, (C, c) = zip(weights[::2], weights[1::2], strict=True)
     short, a = [W.to(phi.dtype) for W, _ in hidden], [phi]
     for W, (_, b) in zip(short[:-1], hidden[:-1], strict=True):
-        one = divides(a[-1], W.shape[1])
-        a.append(relu_layer(a[-1], W, b) if one else bias_relu_of_models(torch.bmm(a[-1], W.mT), b))
-    d, sums, ends = _last(torch.bmm(a[-1], short[-1].mT), hidden[-1][1], C, c, t, sigmoid)
-    found, db = [ends[:, :COLOURS], sums[:, :COLOURS].flatten(1)], sums[:, COLOURS]  # from the last to the first
+        a.append(_forth(a[-1], W, b))
+    d, sums, dc, squares = _turn(a[-1], short[-1], hidden[-1][1], C, c, t, sigmoid)
+    found, db = [dc, sums[:, :-1].flatten(1)], sums[:, -1]  # from the last to the first
     for i in reversed(range(len(hidden))):
         found += [db, _over_rows(d, a[i]).flatten(1)]
         if i > 0:
-            d, db = bias_relu_backward(a[i], torch.bmm(d, short[i]))
+            d, db = _down(d, short[i], a[i])
     count = t.shape[1] * t.shape[2]
-    return ends[:, COLOURS] / count, torch.cat(found[::-1], dim=1).mul_(2 / count)
+    return squares / count, torch.cat(found[::-1], dim=1).mul_(2 / count)
 
 
 def _sizes(weights: Sequence[Tensor]) -> list[int]:
@@ -192,10 +226,10 @@ pixel_loss_of_models = operator(
     setup=_keep,
     backward=_gradients,
     vmap=_stacked,
-)  # (phi (M, R, K), (W_1, b_1, ..., C, c), t (M, R, 3)) -> losses (M,), their gradients. M: models side by side.
+)  # (phi (M, R, K), (W_1, b_1, ..., C, c), t (M, R, O)) -> losses (M,), their gradients. M: models side by side.
 
 
 def pixel_loss(phi: Tensor, layers: Sequence[tuple[Tensor, Tensor]], t: Tensor, sigmoid: bool = False) -> Tensor:
-    """mean (y - t)^2 of features (R, K) in a short precision, layers ((W_1, b_1), ..., (C, c)), colours (R, 3)."""
+    """mean (y - t)^2 of features (R, K) in a short precision, layers ((W_1, b_1), ..., (C, c)), colours (R, O)."""
     weights = [w.unsqueeze(0) for layer in layers for w in layer]
     return pixel_loss_of_models(phi.unsqueeze(0), weights, t.unsqueeze(0), sigmoid)[0].squeeze(0)
