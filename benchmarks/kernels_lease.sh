@@ -55,6 +55,8 @@ step variants 40 - "$PYTHON" benchmarks/kernel_variants.py --kinds cluster --ste
 step answers 25 - "$PYTHON" benchmarks/answers.py --out "$KEEP/answers.json"
 step attention 40 - "$PYTHON" benchmarks/attention_turns.py --out "$KEEP/attention.json"
 step pictures 45 "${PICTURES:-/no/pictures}" "$PYTHON" benchmarks/speed.py pictures "${PICTURES:-none}" --out "$KEEP/pictures.json"
+step pixels 150 - "$PYTHON" benchmarks/pixel_turns.py --out "$KEEP/pixels.json"
+step sizes 60 - "$PYTHON" benchmarks/pixel_turns.py --rows 128 64 --warps 8 --stages 4 3 2 --slices 2 4 --turns 0 --out "$KEEP/pixel-sizes.json"
 step compiled 60 - "$PYTHON" benchmarks/compiled_gradients.py --seeds 2 --ways compiled looped unfused decomposed --out "$KEEP/compiled.json"
 step deploy 60 - "$PYTHON" -m koopsim bench deploy --precision float32 --out "$KEEP/deploy"
 step paper 100 "${KOOPSIM_PAPER_CODE:-/no/code}" "$PYTHON" benchmarks/paper_code.py "${KOOPSIM_PAPER_CODE:-none}" --turns 1 --out "$KEEP/paper-code.json"

@@ -1,4 +1,4 @@
-"""Whether the kernels of all pixels win: each product beside the library's with its passes, then whole trainings, in turns.
+"""Whether the kernels of all pixels win: each product beside the library's with its passes, then trainings, in turns.
 
     python benchmarks/pixel_turns.py [--out results/h200/pixels.json]                              100 s on an H200
     python benchmarks/pixel_turns.py --rows 128 64 --warps 8 4 --stages 4 3 --turns 0              other sizes of blocks
@@ -33,7 +33,7 @@ from koopsim.nn.kernels import bias_relu, pixels
 DEVICE = torch.device("cuda")
 MODELS, PIXELS, FEATURES, WIDTH = 16, 65_536, 512, 256
 REPEATS = 5  # of a product in a graph
-PICTURES = ("--task.pictures", "photographs", "--task.count", 16, "--task.seed", 11, "--precision", "bf16")
+PICTURES = ("--task.pictures", "text", "--task.count", 16, "--task.seed", 11, "--precision", "bf16")
 
 Work = Callable[[], object]
 
@@ -55,7 +55,8 @@ def works() -> dict[str, dict[str, Work]]:
         z = relu(torch.bmm(a, W2.mT), b).requires_grad_()
         C8, c8 = F.pad(C, (0, 0, 0, 5)).to(z.dtype).requires_grad_(), F.pad(c, (0, 5)).to(z.dtype).requires_grad_()
         y = torch.baddbmm(c8[:, None], z, C8.mT)[..., :3].float()
-        return torch.autograd.grad((y - t).square().mean(), [z, C8, c8])
+        dz, *others = torch.autograd.grad((y - t).square().mean(), [z, C8, c8])
+        return (*back(z.detach(), dz), *others)
 
     return {
         "layer": {"ours": lambda: pixels._forth(x, W, b), "library": lambda: relu(torch.bmm(x, W.mT), b)},
