@@ -228,6 +228,13 @@ def test_an_unconverged_solve_says_so():
     model(images(model)).sum().backward()  # said once
 
 
+def test_the_warning_points_at_the_caller():
+    model = model_of("single", strength=4.0, tol=1e-12, max_steps=3)
+    with pytest.warns(UnconvergedWarning) as seen:
+        model(images(model))
+    assert seen[0].filename == __file__
+
+
 def test_a_step_size_beyond_forward_backward_is_unconverged_not_wrong():
     model = model_of("single", strength=6.0, method="forward-backward", alpha=1.0)
     with pytest.warns(UnconvergedWarning):

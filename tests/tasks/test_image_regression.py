@@ -22,11 +22,13 @@ from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked, untrained
 from koopsim.errors import KoopsimError
 from koopsim.kinds import task_kind
+from koopsim.models import build
+from koopsim.nn.folded import fixed_features
 from koopsim.pictures import PictureSet
 from koopsim.presets import run_of
 from koopsim.runs import RunDirectory
-from koopsim.tasks import build_task
-from koopsim.tasks.image_regression import ImageRegression, coordinates, network_bytes, psnr_of
+from koopsim.tasks import build_task, image_regression
+from koopsim.tasks.image_regression import SHORT, ImageRegression, coordinates, network_bytes, psnr_of
 from koopsim.training import Session, load_run, train_run
 
 CPU = torch.device("cpu")
@@ -46,6 +48,23 @@ def with_bandwidth(model, factor):
     if isinstance(model, FourierNetworkConfig):
         return replace(model, sigma=model.sigma * factor)
     return replace(model, fourier=model.fourier and replace(model.fourier, bandwidth=model.fourier.bandwidth * factor))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "float32"])
+def test_the_kernels_of_all_pixels_take_the_papers_loss_alone(precision, monkeypatch):
+    class Own(ImageRegression):
+        def loss(self, outputs, targets, smoothing=0.0):
+            return (outputs - targets).abs().mean()
+
+    monkeypatch.setattr(image_regression, "one_pass", lambda model, x, y, short: short is not None)
+    monkeypatch.setattr(image_regression, "squared_error", lambda model, x, y: torch.tensor(-1.0))
+    x, y = torch.rand(20, 2), torch.rand(20, 3)
+    for kind, name in ((ImageRegression, "rff"), (Own, "rff"), (ImageRegression, "two")):
+        task, model = kind(ImageRegressionConfig("text", 16, count=1)), build(MODELS[name])
+        run = replace(run_of("image/sim-rff"), precision=precision)
+        given = x if (features := fixed_features(model, x, SHORT.get(precision))) is None else features
+        taken = float(task.member_loss(run)(model, given, y).detach()) == -1
+        assert taken is (kind is ImageRegression and name == "rff" and precision == "bf16")
 
 
 def test_the_grid_and_the_splits_are_the_papers():

@@ -295,7 +295,7 @@ class MonDEQ(SolverModel):
                 "smaller alpha, tune_alpha(x), more steps or a larger tolerance. Each call's residuals are in its "
                 "info; this is said once.",
                 UnconvergedWarning,
-                stacklevel=5,
+                stacklevel=7,  # whoever called the model
             )
         return z, info
 

@@ -222,7 +222,7 @@ def test_they_are_given_the_layers_of_the_folded_network(name, monkeypatch):
 
 
 def test_who_goes_this_way(monkeypatch):
-    pytest.importorskip("triton")
+    pixels = pytest.importorskip("koopsim.nn.kernels.pixels")
     model = build(SIMConfig(IdentityConfig(2), 2, fourier=FourierConfig(64, 0.1), hidden=32, outputs=3))
     odd = build(SIMConfig(IdentityConfig(2), 2, fourier=FourierConfig(64, 0.1), hidden=33, outputs=3))
     phi, t = torch.zeros(256, 64, dtype=torch.bfloat16), torch.zeros(256, 3)
@@ -245,6 +245,9 @@ def test_who_goes_this_way(monkeypatch):
     assert not asked(phi=phi[:128]), "what does not divide into slices"
     assert not asked(t=torch.zeros(256, 16)), "too many outputs"
     assert asked(t=torch.zeros(256, 15))
+    with monkeypatch.context() as patch:
+        patch.setattr(pixels, "has_room", lambda device, size: size < pixels.SHARED)
+        assert not asked(), "a GPU with less shared memory"
     for other in ("0", None):
         monkeypatch.setenv("KOOPSIM_PIXELS", other) if other else monkeypatch.delenv("KOOPSIM_PIXELS")
         assert not asked(), "only where it is asked for"
