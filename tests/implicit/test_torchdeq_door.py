@@ -282,6 +282,8 @@ def test_states_on_the_way(core):
     with pytest.warns(UnconvergedWarning):
         assert len(evenly(lambda z: cell(z, x), torch.zeros_like(x))[0]) == 3
     assert len(evenly.eval()(lambda z: cell(z, x), torch.zeros_like(x))[0]) == 1
+    pair = door.get_deq(core=core, n_states=2, f_max_iter=10, f_tol=1e-9, grad=[2, 5])
+    assert [pair._steps(k) for k in range(2)] == [2, 5]
 
 
 def test_a_step_that_a_solve_does_not_come_to_has_no_state():
@@ -500,6 +502,16 @@ def test_dropouts_share_what_torchdeqs_share(name, token_first):
         assert torch.equal(dropout.eval()(x), x)
     assert masks[0].shape == masks[1].shape
     assert set(masks[0].unique().tolist()) <= {0.0, 2.0}
+    usual = [getattr(module, name)() for module in (door, lib)]
+    for dropout in usual:
+        dropout(x)
+    assert usual[0].mask.shape == usual[1].mask.shape
+    assert set(usual[0].mask.unique().tolist()) <= {0.0, 2.0}, "half of them"
+
+
+def test_a_plain_dropout_drops_half():
+    torch.manual_seed(0)
+    assert door.VariationalDropout()(torch.ones(4, 1000)).unique().tolist() == [0, 2]
 
 
 def test_one_mask_holds_for_all_states_of_a_call():

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from koopsim.spectral import EDMD, Monomials, perron_frobenius
+from koopsim.spectral.perron_frobenius import _real_span, _vertices
 
 RNG = np.random.default_rng
 
@@ -24,3 +25,28 @@ def test_the_adjoint_of_a_constant_alone():
     near = EDMD(Monomials(1)).fit((x, 0.9905 * x))
     assert perron_frobenius(near, samples=x).n_components_ == 2  # within a hundredth of 1
     assert perron_frobenius(EDMD(Monomials(1)).fit((x, 0.9895 * x))).n_components_ == 1
+
+
+def test_a_pair_is_whole_or_refused_whatever_its_size():
+    plane = np.linalg.qr(RNG(0).normal(size=(5, 2)))[0]
+    for size in (1e-6, 1.0, 1e6):
+        for rest, whole in ((1e-9, True), (1e-7, False)):
+            vector = size * (plane[:, :1] + 1j * rest * plane[:, 1:])
+            if whole:
+                assert_allclose(abs(_real_span(vector, 1).T @ plane), [[1, 0]], atol=1e-8)
+            else:
+                with pytest.raises(ValueError, match="cut in two"):
+                    _real_span(vector, 1)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+def test_states_of_components_are_corners(size):
+    """Of k clusters of eigenfunctions' values the vertices take one each, whatever these are measured in."""
+    rng = RNG(1)
+    corners = size * rng.normal(size=(4, 4))
+    which = np.concatenate([np.arange(4), rng.integers(4, size=60)])
+    values = corners[which] + 1e-6 * size * rng.normal(size=(64, 4))
+    chi = values @ _vertices(values)
+    assert sorted(chi[:4].argmax(1)) == [0, 1, 2, 3]
+    assert_allclose(chi.max(1), 1, atol=1e-3)
+    assert_allclose(chi.sum(1), 1, atol=1e-3)

@@ -227,6 +227,7 @@ def test_noise_counts_from_the_threshold_on():
     edge = np.polyval([0.56, -0.95, 1.82, 1.43], 0.25)
     assert above_noise(s * np.array([edge / 2, 1, 1]), 0.25) == 1
     assert above_noise(np.array([9.0, edge, 1.0, 0.5, 0.5]), 0.25) == 1  # not above it
+    assert above_noise(np.array([9.0, 1e-3]), 0.25) == 1
 
 
 def test_a_constant_observable_is_found_whatever_its_size():

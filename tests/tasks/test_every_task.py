@@ -105,7 +105,7 @@ def test_a_model_that_does_not_take_the_data_is_refused_before_it_trains():
             refuse_misfits(replace(good, recipe=recipe), task)
     with pytest.raises(KoopsimError, match=r"has 9 outputs and the data 10 classes; set --model\.outputs 10\."):
         refuse_misfits(replace(good, model=replace(SMALL, outputs=9)), task)
-    with pytest.raises(KoopsimError, match=r"The model cannot be given this data: .*[^.]\.$"):
+    with pytest.raises(KoopsimError, match=r"cannot be given this data: .*to have 3 channels.*[^.]\.$"):
         refuse_misfits(replace(good, model=replace(SMALL, lift=VGGConfig(2, (3, 8, 8)))), task)
     for trusted in (SimpleNamespace(many=True, checks_itself=False), SimpleNamespace(many=False, checks_itself=True)):
         refuse_misfits(replace(good, model=None), trusted)

@@ -11,7 +11,8 @@ from koopsim.errors import KoopsimError
 from koopsim.kinds import task_kind
 from koopsim.presets import run_of
 from koopsim.searching.stacking import stack_key, stackable
-from koopsim.tasks import build_task
+from koopsim.tasks import build_task, table
+from koopsim.tasks.base import ModelAnswers
 from koopsim.tasks.table import TableConfig, TableTask, batch_for, row_figures
 
 
@@ -35,6 +36,16 @@ def test_figures_are_scikit_learns():
     assert found["score"] == pytest.approx(r2_score(y, f))
     assert found["rmse"] == pytest.approx(3 * root_mean_squared_error(y[:, 0], f[:, 0]))
     assert found["mae"] == pytest.approx(3 * mean_absolute_error(y[:, 0], f[:, 0]))
+
+
+def test_rows_are_judged_in_pieces(tmp_path, monkeypatch):
+    task = TableTask(TableConfig(csv(tmp_path / "t.csv"), ("y",), drop=("part", "patient")))
+    models = [torch.nn.Linear(4, 1) for _ in range(3)]
+    x = task.split("train")[0]
+    whole = task.outputs(ModelAnswers(models), x)
+    assert whole.shape == (3, 42, 1)
+    monkeypatch.setattr(table, "EVALUATION_BATCH", 10)
+    torch.testing.assert_close(task.outputs(ModelAnswers(models), x), whole)
 
 
 def test_scaling_is_of_the_training_rows(tmp_path):
