@@ -65,5 +65,6 @@ step aoti 60 - "$PYTHON" -m koopsim export zoo:cifar10/sim-single --format aoti 
 # The machine's processors: what is timed above is over
 step builds 40 - "$PYTHON" benchmarks/parallel_builds.py --turns 3 --out "$KEEP/parallel-builds.json"
 step tests 240 - "$PYTHON" tools/cuda_tests.py --processes 15 --seconds 232 --out "$KEEP/cuda-tests.json"
-step memcheck 65 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 60 --sanitize memcheck -k "kernels and not stack and not compile" --out "$KEEP/memcheck.json"
-step racecheck 45 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 40 --sanitize racecheck -k "tcn_cluster or tail_kernels or answer" --out "$KEEP/racecheck.json"
+SHARING="tcn_kernels or tail_kernels or small_models or conv_kernels or cell_kernels or direct_kernels or pixels_kernels" # memory, that is
+step racecheck 300 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 280 --sanitize racecheck -k "$SHARING" --out "$KEEP/racecheck.json"
+step memcheck 125 - "$PYTHON" tools/cuda_tests.py --processes 8 --seconds 120 --sanitize memcheck -k "$SHARING" --out "$KEEP/memcheck.json"

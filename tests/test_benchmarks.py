@@ -32,6 +32,15 @@ def test_every_script_is_in_the_table_and_every_named_one_is_there():
         assert (BENCHMARKS / name).exists(), name
 
 
+def test_what_a_sanitizer_is_to_look_at_are_tests_of_a_gpu():
+    """A word that names none leaves its kernels out without a sound."""
+    (words,) = re.findall(r'^SHARING="([^"]+)"', (BENCHMARKS / "kernels_lease.sh").read_text(), re.MULTILINE)
+    files = {file.stem: file.read_text() for file in (BENCHMARKS.parent / "tests").rglob("test_*.py")}
+    own = {stem: text for stem, text in files.items() if "in_triton" in text or "mark.cuda" in text}
+    for word in words.split(" or "):
+        assert any(word in stem or re.search(rf"^def test_\w*{word}", text, re.M) for stem, text in own.items()), word
+
+
 def test_a_verb_is_called_and_measured(tmp_path):
     out = tmp_path / "steps.json"
     words = ["epoch", "digits/sim-single", "--batches", "64", "--precision", "float32", "--epochs", "2", "--out", out]
