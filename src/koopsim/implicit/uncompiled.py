@@ -1,8 +1,8 @@
 """A method that torch.compile leaves as it is.
 
-A solve is a loop until convergence: a compiler gains little in it, takes half of its time for its pieces, and torch 2.11
-mixes up the tables of a monDEQ's tiers on the way. What is round the solve is compiled all the same, and so is a cell
-that was compiled by itself.
+A solve is a loop until convergence: a compiler gains little in it, takes half of its time for its pieces, and torch
+2.11 mixes up the tables of a monDEQ's tiers on the way. What is round the solve is compiled all the same, and so is a
+cell that was compiled by itself.
 """
 
 import functools

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.lift import MLP
 from koopsim.nn.linear import MANY, SLICES, Linear, sliced_linear
+from koopsim.nn.products import affine, product
 from koopsim.nn.sim import SIM
 from koopsim.nn.tancik import FourierNetwork
 from koopsim.nn.transforms import usable
@@ -86,7 +87,7 @@ def _multiplied(model: nn.Module, x: Tensor, given: bool, dtype: torch.dtype | N
     model = cast(SIM, model)
     first, second, third = (cast(Linear, model.nu[i]) for i in (0, 2, 4))
     U, V = model.limit.factors()
-    W, b = first.weight @ U @ V, first.bias
+    W, b = product(product(first.weight, U), V), first.bias
     if given or isinstance(model.mu, nn.Identity):
         phi = x if given else model.psi(x)
     else:
@@ -112,7 +113,7 @@ def rows_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = Non
     rows = x.numel() // x.shape[-1]
     if x.is_cuda and rows >= MANY and rows % SLICES == 0:
         return sliced_linear(x, W) + b  # not baddbmm: stacked, it becomes three passes over the result
-    return F.linear(x, W, b)
+    return affine(x, W, b)
 
 
 def relu_linear(x: Tensor, W: Tensor, b: Tensor, dtype: torch.dtype | None = None) -> Tensor:

@@ -5,12 +5,14 @@
 With thousands of rows and thirty features the gradient of W is one long sum for a single tile of the chip.
 Cutting the rows into slices makes it a batched product, one slice a tile, and a short sum: the same numbers up
 to the order of addition, several times faster on a GPU, and plain PyTorch, so that vmap and autograd know it.
-Small layers keep float32 under autocast: the casts, forward and back, cost more than the product.
+Small layers keep float32 under autocast: the casts, forward and back, cost more than the product. On a CPU see
+`products.py`.
 """
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from koopsim.nn.products import affine
 
 SLICES = 8
 FEW = 128  # features; above this the product fills the chip by itself
@@ -24,7 +26,7 @@ def linear(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
             return linear(x.to(W.dtype), W, b)
     rows = x.numel() // x.shape[-1]
     if not x.is_cuda or max(W.shape) > FEW or rows < MANY or rows % SLICES or torch.is_autocast_enabled("cuda"):
-        return F.linear(x, W, b)
+        return affine(x, W, b)
     return sliced_linear(x, W, b)
 
 

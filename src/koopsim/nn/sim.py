@@ -20,6 +20,7 @@ from koopsim.nn.fourier import NormalisedFourierFeatures, RandomFourierFeatures
 from koopsim.nn.lift import TCN
 from koopsim.nn.limit import LimitOperator
 from koopsim.nn.linear import Linear
+from koopsim.nn.products import affine, product
 from koopsim.nn.readout import Output, StateReadout
 from koopsim.nn.saved import Model
 from koopsim.nn.transforms import on_cpu, usable
@@ -102,14 +103,14 @@ class SIM(Model):
         """
         first, second, third = (cast(Linear, self.nu[i]) for i in (0, 2, 4))
         U, V = self.limit.factors()
-        W, b = first.weight @ U @ V, first.bias
+        W, b = product(product(first.weight, U), V), first.bias
         if isinstance(self.psi, nn.Identity):
             mu = cast(TCN, self.mu)
             phi, W, b = mu.features(x), W @ mu.linear.weight, b + W @ mu.linear.bias
         else:
             phi = self.lifted(x)
-        z = F.relu(F.linear(F.relu(F.linear(phi, W, b)), second.weight, second.bias))
-        return F.linear(z, self.h.weight @ third.weight, self.h.weight @ third.bias + self.h.bias)
+        z = F.relu(affine(F.relu(affine(phi, W, b)), second.weight, second.bias))
+        return affine(z, self.h.weight @ third.weight, self.h.weight @ third.bias + self.h.bias)
 
     def fused(self, phi: Tensor) -> bool:
         """Whether the Triton kernel can take the place of the limit, nu and h: training in float32 on CUDA."""

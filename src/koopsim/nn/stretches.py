@@ -21,6 +21,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from koopsim.nn.products import affine, product
+
 SIZES = (5, 6, 7, 8)  # s: the one that fills up least is taken
 SHORT = 17  # phases up to this length are one stretch
 
@@ -45,7 +47,7 @@ class Blocks(torch.autograd.Function):
                 h, d = doubled(h, B, T, d), 2 * d
             s = stretch(-(-T // d), W.shape[2])
             h = filled(h[:, : -(-T // d)], s)
-            skip = torch.addmm(r, h.flatten(0, 1), R.mT).view(*h.shape[:2], -1) if not l and R.numel() else h
+            skip = affine(h.flatten(0, 1), R, r).view(*h.shape[:2], -1) if not l and R.numel() else h
             first = convolved(h, W[l] if l else W[l, :, :, :inputs], b[l], s).relu_()
             second = convolved(first, W[l + 1], b[l + 1], s).relu_()
             states += [h, first, second, (second + skip).relu_()]
@@ -73,10 +75,10 @@ class Blocks(torch.autograd.Function):
             if l:
                 g, d = halved(cast(Tensor, below) + g, B, T, d), d // 2
         rows = g.flatten(0, 1)
-        dR, dr = (rows.mT @ states[0].flatten(0, 1), rows.sum(0)) if R.numel() else (None, None)
+        dR, dr = (product(rows.mT, states[0].flatten(0, 1)), rows.sum(0)) if R.numel() else (None, None)
         dx = None
         if below is not None:
-            dx = (below + (rows @ R).view(below.shape) if R.numel() else below + g)[:, :T]
+            dx = (below + product(rows, R).view(below.shape) if R.numel() else below + g)[:, :T]
         return dx, dR, dr, dW, db
 
 
@@ -114,14 +116,14 @@ def convolved(h: Tensor, W: Tensor, b: Tensor, s: int) -> Tensor:
     M = banded(W.permute(1, 2, 0), s)
     if s == Q:  # nothing before it
         M = M[(K - 1) * inputs :]
-    return torch.addmm(b.repeat(s), _windows(h, s, K - 1), M).view(N, Q, C)
+    return affine(_windows(h, s, K - 1), M.mT, b.repeat(s)).view(N, Q, C)
 
 
 def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool) -> tuple[Tensor, Tensor, Tensor | None]:
     """Of `convolved`: dW (C, K, I), db and, where wanted, dh."""
     (N, Q, inputs), (C, K, _) = h.shape, W.shape
     rows = g.reshape(-1, s * C)
-    dM = _windows(h, s, K - 1).mT @ rows
+    dM = product(_windows(h, s, K - 1).mT, rows)
     if s == Q:
         dM = F.pad(dM, (0, 0, (K - 1) * inputs, 0))
     dW = diagonals(dM, K, inputs, C, s).sum(1).permute(2, 0, 1)
@@ -129,7 +131,7 @@ def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool) -> tuple[Ten
     if not of_h:
         return dW, db, None
     turned = banded(W.flip(1).permute(1, 0, 2), s)  # a step is seen by itself and the K - 1 after it
-    dh = _windows(g, s, 1 - K) @ (turned[: s * C] if s == Q else turned)
+    dh = product(_windows(g, s, 1 - K), turned[: s * C] if s == Q else turned)
     return dW, db, dh.view(N, Q, inputs)
 
 

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from koopsim.nn.folded import foldable
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.linear import Linear
+from koopsim.nn.products import products
 from koopsim.nn.readout import Output, StateReadout
 from koopsim.nn.sim import SIM
 
@@ -45,11 +46,6 @@ class _Layer:
         self.W, self.b, self.gW, self.gb = W.detach(), b.detach(), into[id(W)], into[id(b)]
         self.Wt = self.W.t()
 
-    def back(self, d: Tensor, x: Tensor) -> None:
-        """From the gradient by what it gave for x."""
-        torch.mm(d.t(), x, out=self.gW)
-        torch.sum(d, 0, out=self.gb)
-
 
 class WrittenSIM:
     """Answers to rows, and then the gradient by them. `into`: where the gradient of each parameter is to be written."""
@@ -61,16 +57,18 @@ class WrittenSIM:
         U, V = model.limit.U, model.limit.V
         self.U, self.gU, self.V, self.gV = U.detach(), places[id(U)], V.detach(), places[id(V)]
         self.Ut, self.Vt = self.U.t(), self.V.t()
+        self.widest = max(max(p.shape) for p in model.parameters())
         self.psi = cast(RandomFourierFeatures, model.psi) if type(model.psi) is not nn.Identity else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """(rows, inputs) -> (rows, outputs), and what the way back needs is kept."""
-        self.NU = self.first.W @ self.U
-        W, b = self.NU @ self.V, self.first.b
+        self.mm, self.linear = products(len(x) * self.widest**2)
+        self.NU = self.mm(self.first.W, self.U)
+        W, b = self.mm(self.NU, self.V), self.first.b
         self.NUVt = W.t()
         self.a = [x]
         for layer in self.lift[:-1]:
-            self.a.append(torch.addmm(layer.b, self.a[-1], layer.Wt).relu_())
+            self.a.append(self.linear(self.a[-1], layer.W, layer.b).relu_())
         if not self.lift:
             self.phi = cast(RandomFourierFeatures, self.psi)(x)
         elif self.psi is None:
@@ -79,32 +77,32 @@ class WrittenSIM:
         else:
             self.phi = self._waves(self.psi.frequencies)
         self.W, self.O = W, self.output.W @ self.third.W
-        self.z1 = torch.addmm(b, self.phi, W.t()).relu_()
-        self.z2 = torch.addmm(self.second.b, self.z1, self.second.Wt).relu_()
-        return torch.addmm(torch.addmv(self.output.b, self.output.W, self.third.b), self.z2, self.O.t())
+        self.z1 = self.linear(self.phi, W, b).relu_()
+        self.z2 = self.linear(self.z1, self.second.W, self.second.b).relu_()
+        return self.linear(self.z2, self.O, torch.addmv(self.output.b, self.output.W, self.third.b))
 
     def _waves(self, F: Tensor) -> Tensor:
         last = self.lift[-1]
         self.FL = F @ last.W
-        phase = torch.addmm(F @ last.b, self.a[-1], self.FL.t())
+        phase = self.linear(self.a[-1], self.FL, F @ last.b)
         return torch.cat([phase.sin(), phase.cos()], dim=1).div_(math.sqrt(len(F)))
 
     def backward(self, dy: Tensor) -> None:
         """Write the gradient down, from the gradient by the answers."""
         third, output = self.third, self.output
-        dO = dy.t() @ self.z2
+        dO = self.mm(dy.t(), self.z2)
         torch.sum(dy, 0, out=output.gb)
         torch.mm(dO, third.Wt, out=output.gW).addr_(output.gb, third.b)
         torch.mm(output.Wt, dO, out=third.gW)
         torch.mv(output.Wt, output.gb, out=third.gb)
-        d = _masked(dy @ self.O, self.z2, 0)
-        self.second.back(d, self.z1)
-        self._limit_back(_masked(d @ self.second.W, self.z1, 0))
+        d = _masked(self.mm(dy, self.O), self.z2, 0)
+        self._layer_back(self.second, d, self.z1)
+        self._limit_back(_masked(self.mm(d, self.second.W), self.z1, 0))
 
     def _limit_back(self, d: Tensor) -> None:
         """`d`: by the outputs of W."""
         first = self.first
-        G = d.t() @ self.phi
+        G = self.mm(d.t(), self.phi)
         torch.sum(d, 0, out=first.gb)
         if self.lift and self.psi is None:
             last = self.lift[-1]
@@ -113,23 +111,28 @@ class WrittenSIM:
             G = torch.mm(G, last.Wt).addr_(first.gb, last.b)
             self._lift_back(d, self.W)
         elif self.lift:
-            self._waves_back(d @ self.W, cast(RandomFourierFeatures, self.psi).frequencies)
-        torch.mm(self.NU.t(), G, out=self.gV)
-        G = G @ self.Vt
-        torch.mm(first.Wt, G, out=self.gU)
-        torch.mm(G, self.Ut, out=first.gW)
+            self._waves_back(self.mm(d, self.W), cast(RandomFourierFeatures, self.psi).frequencies)
+        self.mm(self.NU.t(), G, out=self.gV)
+        G = self.mm(G, self.Vt)
+        self.mm(first.Wt, G, out=self.gU)
+        self.mm(G, self.Ut, out=first.gW)
 
     def _waves_back(self, d: Tensor, F: Tensor) -> None:
         """`d`: by phi. The derivative of a sine is the cosine beside it, and of the cosine minus the sine."""
         half, last = len(F), self.lift[-1]
         d = d[:, :half] * self.phi[:, half:] - d[:, half:] * self.phi[:, :half]
-        torch.mm(F.t(), d.t() @ self.a[-1], out=last.gW)
+        torch.mm(F.t(), self.mm(d.t(), self.a[-1]), out=last.gW)
         torch.mv(F.t(), d.sum(0), out=last.gb)
         self._lift_back(d, self.FL)
+
+    def _layer_back(self, layer: _Layer, d: Tensor, x: Tensor) -> None:
+        """`d`: by what the layer gave for x."""
+        self.mm(d.t(), x, out=layer.gW)
+        torch.sum(d, 0, out=layer.gb)
 
     def _lift_back(self, d: Tensor, E: Tensor) -> None:
         """`d`: by the outputs of E, which the last hidden layer of the lift enters."""
         for layer, before, own in zip(self.lift[-2::-1], self.a[-2::-1], self.a[:0:-1], strict=True):
-            d = _masked(d @ E, own, 0)
-            layer.back(d, before)
+            d = _masked(self.mm(d, E), own, 0)
+            self._layer_back(layer, d, before)
             E = layer.W
