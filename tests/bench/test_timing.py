@@ -103,7 +103,7 @@ def test_a_demand_is_counted_the_same_from_two_batches_as_from_all(monkeypatch):
     model = build(SIMConfig(MLPConfig(2, 6), lift_dim=4, fourier=FourierConfig(8), projector=True, hidden=5, outputs=3))
     x, y = torch.rand(40, 2), torch.rand(40, 3)
     quick = train_demand(model, squares, x, y)
-    monkeypatch.setattr(limit, "affine", lambda counted, rows, few: counted(rows))
+    monkeypatch.setattr(limit, "from_two", lambda counted, rows, few: counted(rows))
     assert quick == train_demand(model, squares, x, y)
 
 

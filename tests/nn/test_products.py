@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from koopsim.nn import MLP, SIM, RandomFourierFeatures, products
 from koopsim.nn.folded import folded
-from koopsim.nn.products import affine, faster, product
+from koopsim.nn.products import affine, faster, times
 from koopsim.nn.written import WrittenSIM
 
 there = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()
@@ -59,9 +59,9 @@ def test_it_is_the_product_and_its_gradients(onednn, name):
         torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-5)
     if x.ndim == 2:
         with torch.no_grad():
-            torch.testing.assert_close(product(x.t(), g), x.t() @ g)
+            torch.testing.assert_close(times(x.t(), g), x.t() @ g)
             into = torch.full((x.shape[1], len(W)), torch.nan)
-            assert product(x.t(), g, out=into) is into
+            assert times(x.t(), g, out=into) is into
             torch.testing.assert_close(into, x.t() @ g)
 
 
@@ -113,7 +113,7 @@ def test_who_takes_a_product(monkeypatch):
     monkeypatch.setattr(products, "onednn_is_faster", lambda: False)
     assert not faster(x, W, 64)
     assert products.products(products.LEAST - 1) == (torch.mm, F.linear)
-    assert products.products(products.LEAST) == (product, affine)
+    assert products.products(products.LEAST) == (times, affine)
 
 
 @pytest.mark.parametrize(

@@ -84,15 +84,15 @@ def train_demand(model: nn.Module, loss: LossFunction, x: Tensor, y: Tensor) -> 
         xs, ys = x[:rows].cpu(), y[:rows].cpu()
         return _counted(lambda: loss(model(xs), ys), _learnt(model), kept)
 
-    return affine(counted, len(x), 2 if feedforward else SOLVED // 2)
+    return from_two(counted, len(x), 2 if feedforward else SOLVED // 2)
 
 
 def folded_demand(model: nn.Module, call: Callable[[int], Tensor], rows: int) -> Demand:
     """The same for a loss of so many rows that does not go through the model's layers, such as one folded."""
-    return affine(lambda n: _counted(lambda: call(n), _learnt(model), _Saved(model)), rows)
+    return from_two(lambda n: _counted(lambda: call(n), _learnt(model), _Saved(model)), rows)
 
 
-def affine(counted: Callable[[int], Demand], rows: int, few: int = 2) -> Demand:
+def from_two(counted: Callable[[int], Demand], rows: int, few: int = 2) -> Demand:
     """What is a constant and so much a row, from two small counts: c(n) + (rows - n) (c(2n) - c(n)) / n."""
     if rows <= 2 * few:
         return counted(rows)

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from koopsim.nn.fourier import RandomFourierFeatures
 from koopsim.nn.lift import MLP
 from koopsim.nn.linear import MANY, SLICES, Linear, sliced_linear
-from koopsim.nn.products import affine, product
+from koopsim.nn.products import affine, times
 from koopsim.nn.sim import SIM
 from koopsim.nn.tancik import FourierNetwork
 from koopsim.nn.transforms import usable
@@ -87,7 +87,7 @@ def _multiplied(model: nn.Module, x: Tensor, given: bool, dtype: torch.dtype | N
     model = cast(SIM, model)
     first, second, third = (cast(Linear, model.nu[i]) for i in (0, 2, 4))
     U, V = model.limit.factors()
-    W, b = product(product(first.weight, U), V), first.bias
+    W, b = times(times(first.weight, U), V), first.bias
     if given or isinstance(model.mu, nn.Identity):
         phi = x if given else model.psi(x)
     else:

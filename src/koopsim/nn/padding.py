@@ -28,6 +28,7 @@ from koopsim.nn.transforms import usable
 
 TILE = 16
 SLICES = 256  # of the pixels
+MOST = 2**31  # numbers of a tensor, where kernels count them in 32 bits
 
 Shapes = tuple[tuple[int, ...], ...]  # (out, in, height, width) each
 
@@ -35,6 +36,12 @@ Shapes = tuple[tuple[int, ...], ...]  # (out, in, height, width) each
 def padded(channels: int, tile: int = TILE) -> int:
     """The next multiple of TILE, or of what a kernel takes at once."""
     return -(-channels // tile) * tile
+
+
+def countable(x: Tensor, channels: int) -> bool:
+    """Whether a place in pictures (B, C, H, W) of so many channels, or in their patches, is a number of 32 bits."""
+    B, C, H, W = x.shape
+    return B * H * W * padded(max(channels, 9 * C)) < MOST
 
 
 def patches(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -34,7 +34,7 @@ def affine(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     return y.view(*x.shape[:-1], len(W))
 
 
-def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+def times(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """a b: (M, K), (K, N) -> (M, N); written to `out` if there is one, which no gradient goes through."""
     if not faster(a, b, b.shape[1]):
         return torch.mm(a, b, out=out)
@@ -42,8 +42,8 @@ def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def products(most: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """`product` and `affine` where none has more than so many multiplications: where all are small, PyTorch's own."""
-    return (torch.mm, F.linear) if most < LEAST else (product, affine)
+    """`times` and `affine` where none has more than so many multiplications: where all are small, PyTorch's own."""
+    return (torch.mm, F.linear) if most < LEAST else (times, affine)
 
 
 def faster(x: Tensor, W: Tensor, outputs: int) -> bool:
@@ -89,7 +89,7 @@ class _Affine(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         (x, W), (g,), (of_x, of_W, of_b) = ctx.saved_tensors, grads, ctx.needs_input_grad
-        dx, dW = product(g, W) if of_x else None, product(g.mT, x) if of_W else None
+        dx, dW = times(g, W) if of_x else None, times(g.mT, x) if of_W else None
         return dx, dW, g.sum(0) if of_b else None
 
     @staticmethod

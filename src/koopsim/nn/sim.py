@@ -20,7 +20,7 @@ from koopsim.nn.fourier import NormalisedFourierFeatures, RandomFourierFeatures
 from koopsim.nn.lift import TCN
 from koopsim.nn.limit import LimitOperator
 from koopsim.nn.linear import Linear
-from koopsim.nn.products import affine, product
+from koopsim.nn.products import affine, times
 from koopsim.nn.readout import Output, StateReadout
 from koopsim.nn.saved import Model
 from koopsim.nn.transforms import on_cpu, usable
@@ -103,7 +103,7 @@ class SIM(Model):
         """
         first, second, third = (cast(Linear, self.nu[i]) for i in (0, 2, 4))
         U, V = self.limit.factors()
-        W, b = product(product(first.weight, U), V), first.bias
+        W, b = times(times(first.weight, U), V), first.bias
         if isinstance(self.psi, nn.Identity):
             mu = cast(TCN, self.mu)
             phi, W, b = mu.features(x), W @ mu.linear.weight, b + W @ mu.linear.bias

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from koopsim.nn.products import affine, product
+from koopsim.nn.products import affine, times
 
 SIZES = (5, 6, 7, 8)  # s: the one that fills up least is taken
 SHORT = 17  # phases up to this length are one stretch
@@ -75,10 +75,10 @@ class Blocks(torch.autograd.Function):
             if l:
                 g, d = halved(cast(Tensor, below) + g, B, T, d), d // 2
         rows = g.flatten(0, 1)
-        dR, dr = (product(rows.mT, states[0].flatten(0, 1)), rows.sum(0)) if R.numel() else (None, None)
+        dR, dr = (times(rows.mT, states[0].flatten(0, 1)), rows.sum(0)) if R.numel() else (None, None)
         dx = None
         if below is not None:
-            dx = (below + product(rows, R).view(below.shape) if R.numel() else below + g)[:, :T]
+            dx = (below + times(rows, R).view(below.shape) if R.numel() else below + g)[:, :T]
         return dx, dR, dr, dW, db
 
 
@@ -123,7 +123,7 @@ def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool) -> tuple[Ten
     """Of `convolved`: dW (C, K, I), db and, where wanted, dh."""
     (N, Q, inputs), (C, K, _) = h.shape, W.shape
     rows = g.reshape(-1, s * C)
-    dM = product(_windows(h, s, K - 1).mT, rows)
+    dM = times(_windows(h, s, K - 1).mT, rows)
     if s == Q:
         dM = F.pad(dM, (0, 0, (K - 1) * inputs, 0))
     dW = diagonals(dM, K, inputs, C, s).sum(1).permute(2, 0, 1)
@@ -131,7 +131,7 @@ def _gradients(h: Tensor, W: Tensor, g: Tensor, s: int, of_h: bool) -> tuple[Ten
     if not of_h:
         return dW, db, None
     turned = banded(W.flip(1).permute(1, 0, 2), s)  # a step is seen by itself and the K - 1 after it
-    dh = product(_windows(g, s, 1 - K), turned[: s * C] if s == Q else turned)
+    dh = times(_windows(g, s, 1 - K), turned[: s * C] if s == Q else turned)
     return dW, db, dh.view(N, Q, inputs)
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from koopsim.config import VGGConfig
 from koopsim.kinds import LiftKind, Shape, register
 from koopsim.nn.linear import Linear
-from koopsim.nn.padding import TILE, padded_kernels, patch_product, patches
+from koopsim.nn.padding import TILE, countable, padded_kernels, patch_product, patches
 from koopsim.nn.synced import SyncedNorm
 from koopsim.nn.transforms import on_cpu, usable, vmapped
 from koopsim.nn.wide_norm import batch_norm
@@ -85,7 +85,7 @@ class VGG(nn.Module):
         bf16 = x.is_cuda and torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
         even = all(size % 4 == 0 for size in self.image[1:])
         plain = self.training and not self.synced and not vmapped(x)
-        return bf16 and even and plain and usable(x, self.linear.weight)
+        return bf16 and even and plain and countable(x, self.channels) and usable(x, self.linear.weight)
 
     def fused_map(self, x: Tensor, dtype: torch.dtype) -> Tensor:
         """The stages with padded channels and our kernels, then the linear layer: (B, C, H, W) -> (B, outputs).

@@ -1,6 +1,7 @@
 """CUDA kernels of clusters on a CPU: their own source, built with threads for threads and barriers for barriers."""
 
 import ctypes
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -39,7 +40,16 @@ static thread_local std::optional<std::barrier<>::arrival_token> arrived;
 static void cluster_arrive() { arrived.emplace(everybody->arrive()); }
 static void cluster_wait() { everybody->wait(std::move(*arrived)), arrived.reset(); }
 static void cluster_sync() { everybody->arrive_and_wait(); }
+#ifdef PLANTED_barrier  // a fault for test_sanitized.py to find
+static void block_sync() {}
+#else
 static void block_sync() { of_blocks[block]->arrive_and_wait(); }
+#endif
+#ifdef PLANTED_memory  // the same
+static int part_of(int bytes) { return bytes / 2; }
+#else
+static int part_of(int bytes) { return bytes; }
+#endif
 static void last_block_sync() { block_sync(); }
 static float* place_at(unsigned rank, float* local) { return memories[rank].data() + (local - own_memory); }
 static void store_at(unsigned rank, float* local, float v) { *place_at(rank, local) = v; }
@@ -49,7 +59,8 @@ static void end_of_group() {}
 template <int LEFT> static void wait_for_groups() {}
 #include "cluster.cu"
 template <class F> static void run(unsigned blocks, unsigned count, int bytes, unsigned first, F kernel) {
-    memories.assign(blocks, std::vector<float>(bytes / 4, __builtin_nanf("")));
+    memories = {};  // no larger than it is asked for
+    memories.assign(blocks, std::vector<float>(part_of(bytes) / 4, __builtin_nanf("")));
     everybody = std::make_unique<std::barrier<>>(blocks * count);
     of_blocks.clear();
     for (unsigned i = 0; i < blocks; i++) of_blocks.push_back(std::make_unique<std::barrier<>>(count));
@@ -92,6 +103,9 @@ def _built(folder: Path, before: str, files: Sequence[str], calls: str, sizes: d
     source, library = folder / f"{name}.cpp", folder / f"{name}.so"
     source.write_text("\n".join([before, *(f'#include "{file}"' for file in files), calls]))
     defines = [f"-D{key}={value}" for key, value in sizes.items()]
+    watched = os.environ.get("KOOPSIM_SANITIZE")  # test_sanitized.py: with threads, or addresses, watched
+    defines += [f"-fsanitize={watched}", "-g", f"-DWATCHED_{watched}"] if watched else []
+    defines += [f"-DPLANTED_{os.environ['KOOPSIM_PLANT']}"] if "KOOPSIM_PLANT" in os.environ else []
     command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", f"-I{HOME}", *defines]
-    subprocess.run([*command, source, "-o", library], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, source, "-o", library], check=True, capture_output=True, timeout=240)
     return ctypes.CDLL(str(library))

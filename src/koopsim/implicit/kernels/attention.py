@@ -154,7 +154,7 @@ def _rows(*tensors: Tensor) -> list[Tensor]:
 
 def _bytes(active: Tensor | None, q: Tensor) -> Tensor:
     """As kernels read it; where there is none, something that is not read."""
-    return q if active is None else active.view(torch.uint8)
+    return q if active is None else active.contiguous().view(torch.uint8)
 
 
 def _strides(*tensors: Tensor) -> list[int]:

@@ -134,7 +134,7 @@ def _run_choose(
     z: Tensor, best: Tensor, better: Tensor, active: Tensor, proposed: Tensor | None, out: Tensor | None
 ) -> None:
     (B, D), out = z.shape, best if out is None else out
-    without_gaps("solver_choose", best, out)
+    without_gaps("solver_choose", best, out, better, active)
     with torch.cuda.device_of(z):
         _choose[(B, triton.cdiv(D, BLOCK))](
             z.contiguous(), best, better, active.view(torch.uint8), z if proposed is None else proposed.contiguous(),

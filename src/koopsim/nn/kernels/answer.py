@@ -8,6 +8,7 @@ everything else: larger batches, other lifts, other GPUs. The kernels run withou
 no compiler sees them, for nothing but `koopsim.deploy` calls them, and that is no module.
 """
 
+import os
 import threading
 from collections.abc import Sequence
 
@@ -62,7 +63,9 @@ class Answering:
 
 def answering(fused: nn.Sequential, shape: Sequence[int], device: torch.device) -> Answering | None:
     """For inputs of this shape (without the batch), or None where there is no kernel for the model or the device."""
-    if not tcn_cluster.has_clusters(device) or any(p.dtype != torch.float32 for p in fused.parameters()):
+    if os.environ.get("KOOPSIM_CLUSTERS") == "0" or not tcn_cluster.has_clusters(device):
+        return None
+    if any(p.dtype != torch.float32 for p in fused.parameters()):
         return None
     device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
     lift, *rest = fused

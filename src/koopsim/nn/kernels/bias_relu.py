@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from koopsim.errors import KoopsimError
 from koopsim.nn.kernels.operators import fronts, operator
 
 TILE = 64  # rows a program looks at together
@@ -58,6 +59,8 @@ def _backward(y, dy, dx, sums, rows, chunk, WIDTH: tl.constexpr, BLOCK: tl.const
 
 def _run(x: Tensor, b: Tensor) -> Tensor:
     models, rows, width = x.shape
+    if b.shape != (models, width):
+        raise KoopsimError(f"Rows of {width} numbers for {models} models have biases {tuple(b.shape)}.")
     x, b = x.contiguous(), b.float().contiguous()
     y = torch.empty_like(x)
     block = triton.next_power_of_2(width)

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +42,7 @@ class Launch:
 
     def __init__(self, kernel: Kernel, threads: int, shared: int, arguments: list[Tensor | int]):
         self.kernel, self.threads, self.shared = kernel, threads, shared
-        self.values = [
-            ctypes.c_void_p(a.data_ptr()) if isinstance(a, Tensor) else ctypes.c_int(a)
-            for a in arguments
-        ]  # fmt: skip
+        self.values = [_pointer(a, kernel) if isinstance(a, Tensor) else ctypes.c_int(a) for a in arguments]
         self.places = (ctypes.c_void_p * len(self.values))(*(ctypes.addressof(v) for v in self.values))
         self.start = _driver().cuLaunchKernel
 
@@ -56,6 +54,12 @@ class Launch:
         launched = self.start(function, x, y, z, self.threads, 1, 1, self.shared, stream, places, None)
         if launched:
             _check(launched, self.kernel.name)
+
+
+def _pointer(tensor: Tensor, kernel: Kernel) -> ctypes.c_void_p:
+    if not tensor.is_cuda:
+        raise KoopsimError(f"koopsim's kernel {kernel.name} was given a tensor on {tensor.device}; expected CUDA's.")
+    return ctypes.c_void_p(tensor.data_ptr())
 
 
 @functools.cache
@@ -76,14 +80,15 @@ def kernel(
     files = source if isinstance(source, tuple) else (source,)
     code, module, function = _machine_code(files, defines, device), ctypes.c_void_p(), ctypes.c_void_p()
     driver = _driver()
-    torch.cuda.current_stream(device)  # PyTorch makes its context the current one
-    _check(driver.cuModuleLoadData(ctypes.byref(module), code), name)
-    _check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
-    _check(driver.cuFuncSetAttribute(function, MAX_SHARED, shared), name)
-    if beside:
-        _check(driver.cuFuncSetAttribute(function, CARVEOUT, 100), name)
-    if large:
-        _check(driver.cuFuncSetAttribute(function, LARGE_CLUSTERS, 1), name)
+    with torch.cuda.device(device):  # a module is of the context that is current
+        torch.cuda.current_stream(device)  # PyTorch makes its context the current one
+        _check(driver.cuModuleLoadData(ctypes.byref(module), code), name)
+        _check(driver.cuModuleGetFunction(ctypes.byref(function), module, name.encode()), name)
+        _check(driver.cuFuncSetAttribute(function, MAX_SHARED, shared), name)
+        if beside:
+            _check(driver.cuFuncSetAttribute(function, CARVEOUT, 100), name)
+        if large:
+            _check(driver.cuFuncSetAttribute(function, LARGE_CLUSTERS, 1), name)
     return Kernel(function, name)
 
 
@@ -106,7 +111,7 @@ def _machine_code(files: tuple[Path, ...], defines: Defines, device: int) -> byt
     code = _compiled(source, options)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        part = file.with_suffix(f".{os.getpid()}")
+        part = file.with_suffix(f".{os.getpid()}-{threading.get_ident()}")  # each writer's own
         part.write_bytes(code)
         part.replace(file)
     except OSError:

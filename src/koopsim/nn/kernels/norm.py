@@ -22,6 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from koopsim.errors import KoopsimError
 from koopsim.nn.kernels.operators import operator
 
 PARTS = 792  # programs that share a sum, each leaving its part: six for each of an H200's 132 multiprocessors
@@ -236,6 +237,8 @@ def _store_dx(dx, row, c, inside, d, P: tl.constexpr):
 def mapped(x: Tensor, table: Tensor, pool: bool) -> Tensor:
     """pool(relu(scale x + shift)) with the table's scale and shift."""
     B, H, W, P = x.shape
+    if pool and (H % 2 or W % 2):
+        raise KoopsimError(f"Pictures of {H} x {W} pixels were to be pooled by twos; expected even sides.")
     y = x.new_empty(B, H // 2, W // 2, P) if pool else torch.empty_like(x)
     rows, shape = y.numel() // P, _map_shape(W, P, pool)
     _forward[(triton.cdiv(rows, shape["R"]),)](x, table, y, rows, **shape)

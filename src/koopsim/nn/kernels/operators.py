@@ -12,9 +12,12 @@ and autograd want to know of it are rules:
 One that writes into its arguments says so in its schema, `Tensor(a!)`, and refuses those that have gaps: a copy would
 not do (`writer`).
 
+A kernel is launched on the current device, so an operator makes that the device of its first tensor.
+
 `torch.library.Library` and not `custom_op`, whose calls import torch's compiler: two seconds that a run has no use for.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,7 +42,8 @@ def operator(
     """Register `run` under a schema such as "waves(Tensor p) -> Tensor" and give back the operator."""
     name = schema.split("(")[0]
     LIBRARY.define(schema)
-    LIBRARY.impl(name, run, "CompositeExplicitAutograd")  # on a CPU, where Triton's interpreter takes the kernels
+    # On a CPU too, where Triton's interpreter takes the kernels.
+    LIBRARY.impl(name, _where_it_lies(run), "CompositeExplicitAutograd")
     torch.library.register_fake(f"koopsim::{name}", fake, lib=LIBRARY)
     torch.library.register_autograd(f"koopsim::{name}", backward or _twice, setup_context=setup, lib=LIBRARY)
     if vmap is not None:
@@ -51,9 +55,24 @@ def writer(schema: str, run: Rule) -> Callable[..., Any]:
     """Register `run`, which gives nothing back and writes into the arguments marked so: "move(Tensor(a!) t) -> ()"."""
     name = schema.split("(")[0]
     LIBRARY.define(schema)
-    LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    LIBRARY.impl(name, _where_it_lies(run), "CompositeExplicitAutograd")
     torch.library.register_fake(f"koopsim::{name}", lambda *arguments: None, lib=LIBRARY)
     return getattr(torch.ops.koopsim, name).default
+
+
+def _where_it_lies(run: Rule) -> Rule:
+    """`run` on the device of its first tensor, be it in a list."""
+
+    @functools.wraps(run)
+    def call(*arguments: Any) -> Any:
+        first = arguments[0]
+        first = first[0] if isinstance(first, list | tuple) else first
+        if not first.is_cuda:
+            return run(*arguments)
+        with torch.cuda.device_of(first):
+            return run(*arguments)
+
+    return call
 
 
 def without_gaps(name: str, *written: Tensor) -> None:

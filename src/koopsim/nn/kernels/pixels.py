@@ -174,6 +174,9 @@ def _over_rows(d: Tensor, a: Tensor) -> Tensor:
 
 def _run(phi: Tensor, weights: Sequence[Tensor], t: Tensor, sigmoid: bool) -> tuple[Tensor, Tensor]:
     """The loss (M,), and its gradient by all weights of a model one after the other: (M, total)."""
+    rows, whole = phi.shape[1], SLICES * ROWS
+    if rows % whole:
+        raise KoopsimError(f"A network of pixels was given {rows} of them; expected multiples of {whole}.")
     phi, t, weights = phi.contiguous(), t.float().contiguous(), [w.float().contiguous() for w in weights]
     *hidden, (C, c) = zip(weights[::2], weights[1::2], strict=True)
     short, a = [W.to(phi.dtype) for W, _ in hidden], [phi]
