@@ -6,7 +6,10 @@
 Theirs is run as it is, by its own `train` functions in float32; a stand-in for Ray hears what they report, and the time
 between two reports is an epoch (or, of a picture, an iteration). Ours is `koopsim train` at the precision its presets
 have. CIFAR-10's pictures are random ones of its size, which cost the same; theirs come through torchvision's
-transforms, one by one, where torchvision is there. The two take turns, and the least of each one's turns counts.
+transforms, one by one, where torchvision is there. Of a picture, theirs is a step and the evaluation of all valid
+pixels that its loop does after each; ours is a sixteenth of a step of 16 stacked pictures, without an evaluation: step
+against step is `koopsim bench` (results/h200/bench-paper.json). The two take turns, and the least of each one's turns
+counts; the recorded file has one turn of each.
 Nothing of the public code is in this repository.
 """
 

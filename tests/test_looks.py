@@ -1,5 +1,6 @@
 """Looks at a test split are counted: by the run, and by the ledger of what is recorded."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -91,3 +92,65 @@ def test_every_recorded_row_is_in_the_ledger():
             place = f"/{name}/result.json" if commit else str(path.relative_to(ROOT / "results"))
             found = [line for line in lines if place in line and f"| {commit}" in line]
             assert found, f"no line of {path}: use tools/record.py"
+
+
+def place(file: str) -> tuple[str, str]:
+    """Where a ledger's line says this file is, and of what commit: earlier/NAME@COMMIT has the line it had before."""
+    path = Path(file)
+    folder = path.parent.name if path.name == "result.json" else path.stem
+    name, _, commit = folder.partition("@")
+    kept = f"{name}/result.json" if path.name == "result.json" else f"{name}.json"
+    return (f"/{kept}", f"| {commit.partition('-')[0]}") if commit else (file, "")
+
+
+def looks_of(ledger, file: Path, name: str) -> list[str]:
+    return [said for said in ledger.said_of(json.loads(file.read_text()), name, "", "") if said]
+
+
+# One line tells all seeds, or the figures are those of runs that have lines of their own.
+TOLD_ELSEWHERE = ("sequences", "mdeq-search")
+
+
+@pytest.fixture(scope="module")
+def ledger():
+    spec = importlib.util.spec_from_file_location("ledger", ROOT / "tools" / "ledger.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_test_figure_in_results_is_in_the_ledger(ledger):
+    """Of runs, of each seed of a search, of studies' rows: by figure and place, or by figure and the row's name."""
+    lines, missing, seen = ledger.FILE.read_text().splitlines(), [], 0
+    for file in sorted((ROOT / "results").rglob("*.json")):
+        name = str(file.relative_to(ROOT / "results"))
+        if file.name in ("config.json", "env.json") or file.stem.partition("@")[0] in TOLD_ELSEWHERE:
+            continue
+        kept, commit = place(name)
+        for said in looks_of(ledger, file, name):
+            _, row, _, _, figure, *_ = said.split(" | ")
+            found = [line for line in lines if f"| {figure} |" in line and commit in line]
+            seen += 1
+            if not any(f"{kept} |" in line or f"{kept} @" in line or f"| {row} |" in line for line in found):
+                missing.append(said)
+    assert not missing, "use tools/ledger.py FILE"
+    assert seen > 300
+
+
+def test_the_ledger_sees_runs_searches_and_studies(ledger):
+    here = {"date": "2026-11-19T10:00:00", "commit": "0123456789"}
+    search = {"name": "a/b", "test": {"accuracy": 0.5}, "best": {"run": {"recipe": {"epochs": 2}}}, "environment": here}
+    search |= {"test_over_seeds": {"metric": "accuracy", "values": [0.5, 0.25]}}
+    assert list(ledger.said_of(search, "x/result.json", "d", "")) == [
+        "| d | a/b | - | - | 50.00% | 0123456 | x/result.json |",
+        "| d | a/b | 2 of 2 | epochs 2 | 25.00% | 0123456 | x/result.json |",
+    ]
+    rows = [{"test": 0.5}, {"test": 0.5}, {"test": {"psnr": 25}}, {"test_psnr": 24.0}, {"accuracy": 0.75, "seed": 3}]
+    rows += [{"psnr": {"text": {"test": 20}}}, {"valid": 1.0}]
+    said = [line.split(" | ") for line in ledger.said_of({"rows": rows, "environment": here}, "y.json", "d", "")]
+    assert [line[4] for line in said] == ["50.00%", "50.00%", "25.00 dB", "24.00 dB", "75.00%", "20.00 dB"]
+    assert len(set(map(tuple, said))) == len(said)  # none is left out as a second time of the same
+
+
+def test_the_ledger_has_its_head(ledger):
+    assert ledger.FILE.read_text().startswith(ledger.HEAD)

@@ -1,5 +1,6 @@
 """The README says what is true: its example runs, its tables come from results/, its commands exist."""
 
+import importlib.util
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from koopsim.cli import VERBS, main
+from koopsim.report.tables import Table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -91,3 +93,35 @@ def test_the_first_screen_installs_and_shows():
     screen = "\n".join(README.splitlines()[:40])
     for what in (".gif", "pip install koopsim", "**Take it**", "SIMClassifier"):
         assert what in screen
+
+
+@pytest.fixture(scope="module")
+def readme():
+    spec = importlib.util.spec_from_file_location("readme", ROOT / "tools" / "readme.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_rows_of_fewer_than_three_seeds_are_marked(readme):
+    seeds = {"monDEQ (single)": "71.00", "SIM (single)": "73.00 ± 0.10 (n=3)", "SIM (two)": "72.00 ± 0.10 (n=2)"}
+    rows = [["X", model, figure, "72.0 ± 0.1"] for model, figure in seeds.items()]
+    table = readme.classified(Table("", ["data", "model", "accuracy %", "paper"], rows))
+    assert table.rows == [["X", "71.00\\* (72.0)", "-", "73.00 (72.0)", "72.00† (72.0)", "-"]]
+    assert "three seeds (†: two, \\*: one)" in README
+
+
+def test_rows_of_a_changed_tree_are_marked_and_models_have_their_names(readme):
+    kinds = [("copy/deq", "0123456+levels", None), ("image/sim-two", "0123456-dirty", "text16")]
+    results = [
+        {"name": name, "environment": {"commit": commit}, "run": {"model": {}}} | ({"set": place} if place else {})
+        for name, commit, place in kinds
+    ]
+    one = Table("", ["model", "loss"], [["DEQ", "1"], ["SIM (two)", "2"]])
+    three = Table("", ["pictures", "model", "dB"], [["text16", "SIM (two)", "3"], ["natural16", "SIM (two)", "4"]])
+    assert readme.called(readme.marked(one, results, "loss")).rows == [
+        ["DEQ, Anderson (unconverged)", "1‡"],
+        ["SIM (two)", "2"],
+    ]
+    assert [row[2] for row in readme.marked(three, results, "dB").rows] == ["3‡", "4"]
+    assert README.count("‡") == 3

@@ -15,6 +15,7 @@ from koopsim.runs import RunDirectory
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "results" / "h200"
+BROYDEN = "copy-deq-broyden-seed0"
 
 
 def commits(said: object) -> list[str | None]:
@@ -41,6 +42,14 @@ def clean(commit: str | None) -> bool:
     return bool(commit and re.fullmatch("[0-9a-f]{7,40}", commit))
 
 
+def landed() -> str:
+    """Every commit of the history, a line each; skips where nobody says which there were."""
+    asked = subprocess.run(["git", "rev-list", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if asked.returncode or (ROOT / ".git" / "shallow").exists():
+        pytest.skip("no clone, or not a whole one: nobody says which commits there were")
+    return "\n" + asked.stdout
+
+
 def test_results_of_a_changed_tree_are_named(said):
     """Each is in the table of docs/evidence.md, and nothing else is."""
     assert named("Recorded from a tree with uncommitted changes\n") == {
@@ -49,13 +58,52 @@ def test_results_of_a_changed_tree_are_named(said):
 
 
 def test_results_of_commits_that_never_landed_are_named(said):
-    asked = subprocess.run(["git", "rev-list", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
-    if asked.returncode or (ROOT / ".git" / "shallow").exists():
-        pytest.skip("no clone, or not a whole one: nobody says which commits there were")
-    landed = asked.stdout
+    known = landed()
     assert named("Recorded at a commit that is not in the history\n") == {
-        file for file, found in said.items() if any(clean(c) and f"\n{c}" not in "\n" + landed for c in found)
+        file for file, found in said.items() if any(clean(c) and f"\n{c}" not in known for c in found)
     }
+
+
+def test_earlier_results_of_such_trees_and_commits_are_named():
+    known = landed()
+    page = (ROOT / "docs" / "evidence.md").read_text().partition("In `results/earlier` the same holds of")[2]
+    for file in ROOT.glob("results/earlier/**/*.json"):
+        said = commits(json.loads(file.read_text()))
+        if any(not clean(commit) or f"\n{commit}" not in known for commit in said):
+            assert f"`{file.relative_to(ROOT / 'results' / 'earlier').parts[0]}`" in page, file
+
+
+def test_results_that_do_not_name_their_gpu_are_named():
+    page = (
+        (ROOT / "docs" / "evidence.md")
+        .read_text()
+        .partition("do not name their GPU (`gpu` is null)")[2]
+        .partition("\n")[0]
+    )
+    files = [file for file in RUNS.rglob("*.json") if file.name not in ("env.json", "config.json", "search.json")]
+    found = {file.stem for file in files if json.loads(file.read_text()).get("environment", {}).get("gpu", "-") is None}
+    assert found == set(re.findall(r"`([a-z-]+)`", page))
+
+
+def test_the_command_of_the_broyden_rows_has_their_settings(tmp_path):
+    said = re.search(r"`koopsim (train copy/deq --seed 0 [^`]*)`", (ROOT / "docs" / "evidence.md").read_text())
+    assert said
+    small = [
+        "--task.horizon",
+        "3",
+        "--task.train",
+        "4",
+        "--task.valid",
+        "2",
+        "--task.test",
+        "2",
+        "--recipe.epochs",
+        "1",
+    ]
+    assert main([*said[1].split(), *small, "--device", "cpu", "--out", str(tmp_path / "run")]) == 0
+    (_, ours), (_, recorded) = (RunDirectory(run).read_config() for run in (tmp_path / "run", RUNS / BROYDEN))
+    epochs = recorded.recipe.epochs
+    assert replace(ours, task=recorded.task, recipe=replace(ours.recipe, epochs=epochs)) == recorded
 
 
 @pytest.mark.slow

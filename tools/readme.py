@@ -2,17 +2,26 @@
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from koopsim.report import classification_table, collect, copy_memory_table
+from koopsim.report.kinds import Result
+from koopsim.report.names import title_of, variant_of
 from koopsim.report.pictures import image_table
 from koopsim.report.tables import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 Row = list[str]  # what, the paper's code, ours, where it is recorded
-OWN = ("best", "even start", "U V = I")  # rows that the paper has not; the evidence page does
+OWN = ("best", "even start", "without U V")  # rows that the paper has not; the evidence page does
+# What a row is called here: the first DEQ's solves did not all converge.
+CALLED = {"DEQ": "DEQ, Anderson (unconverged)"}
+SEEDS = {3: "", 2: "†", 1: "\\*"}  # how the README marks a row of Table 2
+CHANGED_TREE = "‡"
+UNLIKE = " (theirs: one picture, with the evaluation after each step; ours: a 16th of a step of 16 pictures, without)"
 # Searches that had the GPU (almost) to themselves: those of copy memory that chose today's settings shared it.
 ALONE = ("../earlier/searches/copy-sim-single@da1ff01", "../earlier/searches/copy-sim-two@da1ff01",
          "searches/cifar10-sim-single")  # fmt: skip
@@ -30,14 +39,15 @@ def in_turns(folder: Path) -> Iterator[Row]:
     """The paper's public code beside ours, of one run (benchmarks/paper_code.py): nothing else stands in its column."""
     for row in read(folder / "paper-code.json").get("rows", []):
         theirs, ours = (f"{row[side]:.3g} {row['unit']}" for side in ("theirs", "ours"))
-        what = f"{row['work']}, {row['our_precision']} against {row['their_precision']}"
+        unlike = UNLIKE if row["work"].startswith("a picture") else ""
+        what = f"{row['work']}, {row['our_precision']} against {row['their_precision']}{unlike}"
         yield [what, theirs, f"{ours} ({row['times']:.0f}×)", "paper-code.json"]
 
 
 def beside_the_papers(folder: Path) -> Table | None:
     """The same in one line, for a first look."""
     found = read(folder / "paper-code.json").get("rows", [])
-    named = {"CIFAR-10's size": "CIFAR-10", "a picture of 512 x 512": "a picture"}
+    named = {"CIFAR-10's size": "CIFAR-10", "a picture of 512 x 512": "a picture (of 16)"}
     head, last = [], ""
     for row in found:
         what, _, rest = row["work"].partition(", ")
@@ -112,7 +122,7 @@ def beside_others(folder: Path) -> Iterator[Row]:
         found = read(folder / file)
         for c in best(found.get("comparisons", []), row=row):
             if c["ours"]["name"] in names and (row == "train" or not c["work"].endswith("batch 1")):
-                yield compared(c, found["precision"], file)
+                yield compared(c, found["precision"], f"{file}, of {found['environment']['commit'][:7]}")
 
 
 def speed_table(folder: Path) -> Table | None:
@@ -139,6 +149,32 @@ def latency_table(file: Path) -> Table | None:
     return Table("Latency", head, rows, words=4) if rows else None
 
 
+def called(table: Table | None) -> Table | None:
+    """The models by the names of these pages."""
+    if table is None:
+        return None
+    at = list(table.head).index("model")
+    names = [CALLED.get(row[at], row[at]) for row in table.rows]
+    rows = [[*row[:at], name, *row[at + 1 :]] for name, row in zip(names, table.rows, strict=True)]
+    return replace(table, rows=rows)
+
+
+def marked(table: Table | None, results: Sequence[Result], column: str) -> Table | None:
+    """Figures of rows that were recorded from a tree with uncommitted changes, with a mark."""
+    if table is None:
+        return None
+    clean = re.compile("[0-9a-f]{7,40}")
+    changed = [r for r in results if not clean.fullmatch(str(r["environment"].get("commit")))]
+    models = {(title_of(r["name"]) + variant_of(r), r.get("set")) for r in changed}
+    model, at = (list(table.head).index(name) for name in ("model", column))
+
+    def row_of(row: Sequence[str]) -> Row:
+        mine = (row[model], row[0] if model else None) in models
+        return [cell + CHANGED_TREE * (mine and i == at) for i, cell in enumerate(row)]
+
+    return replace(table, rows=[row_of(row) for row in table.rows])
+
+
 def brief(table: Table | None, columns: list[str], rows: Callable[[Row], bool] = lambda row: True) -> Table | None:
     """Some columns of some rows, without the note: what fits a first look."""
     if table is None:
@@ -149,7 +185,7 @@ def brief(table: Table | None, columns: list[str], rows: Callable[[Row], bool] =
 
 
 def classified(table: Table | None) -> Table | None:
-    """Table 2 with a row a data set: monDEQs, SIMs, the paper's figure in brackets, one seed starred."""
+    """Table 2 with a row a data set: monDEQs, SIMs, the paper's figure in brackets, rows of one or two seeds marked."""
     if table is None:
         return None
     found: dict[str, dict[str, Row]] = {}
@@ -161,7 +197,8 @@ def classified(table: Table | None) -> Table | None:
         if row is None:
             return "-"
         mean, published = row[accuracy].split(" ")[0], row[paper].split(" ")[0]
-        mean += "" if "(n=" in row[accuracy] else "\\*"  # of one seed
+        n = re.search(r"\(n=(\d+)\)", row[accuracy])
+        mean += SEEDS[int(n[1]) if n else 1]
         return f"{mean} ({published})" if published != "-" else mean
 
     models = ["monDEQ (single)", "monDEQ (multi)", "SIM (single)", "SIM (two)", "SIM (single) best"]
@@ -173,12 +210,19 @@ def tables() -> dict[Path, dict[str, str]]:
     """What stands between the marks `<!-- name -->` and `<!-- /name -->` of each file."""
     results, _ = collect([ROOT / "results" / "h200"])
     one, two, three = copy_memory_table(results), classification_table(results), image_table(results)
-    whole = {"table1": one, "table2": two, "table3": three, "speed": speed_table(ROOT / "results" / "h200")}
+    whole = {"table1": called(one), "table2": two, "table3": called(three)}
+    whole["speed"] = speed_table(ROOT / "results" / "h200")
     first = {
-        "brief1": brief(one, ["model", "params", "test loss", "paper"], lambda row: row[1] == "500"),
+        "brief1": brief(
+            called(marked(one, results, "test loss")), ["model", "test loss", "paper"], lambda row: row[1] == "500"
+        ),
         "brief2": classified(two),
         "brief4": beside_the_papers(ROOT / "results" / "h200"),
-        "brief3": brief(three, ["pictures", "model", "PSNR dB", "paper"], lambda row: not row[1].endswith(OWN)),
+        "brief3": brief(
+            called(marked(three, results, "PSNR dB")),
+            ["pictures", "model", "PSNR dB", "paper"],
+            lambda row: not row[1].endswith(OWN),
+        ),
     }
     answers = {
         "latency-h200": latency_table(ROOT / "results" / "h200" / "bench-deploy.json"),

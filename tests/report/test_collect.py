@@ -52,6 +52,8 @@ def broken(**changes):
         (broken(run__task__horizon="far"), "horizon of its task is 'far'"),
         (broken(run__task=None), "lacks a task"),
         (broken(run__recipe__epochs=0), "0 epochs"),
+        (broken(run__model__fourier=True), "fourier of its model is True"),
+        (broken(run__model__forward={"method": 3}), "solved by 3"),
         (broken(test__loss=math.nan), "test loss is None"),
         (broken(test__digits_right=None), "digits_right is None"),
         (broken(test="good"), "its test is 'good'"),

@@ -43,7 +43,7 @@ def test_other_starts_and_searches_have_rows_of_their_own():
         "SIM (RFF only), even start": ["28.00 ± 1.50", "-"],
         "SIM (RFF only), searched by steps": ["26.00 ± 1.50", "27.69 ± 1.63"],
         "SIM (RFF only), V U = I": ["28.50 ± 1.50", "-"],
-        "SIM (RFF only), U V = I": ["29.00 ± 1.50", "-"],
+        "SIM (RFF only), without U V": ["29.00 ± 1.50", "-"],
     }
     assert "100 steps" in table.note
 

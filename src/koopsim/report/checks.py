@@ -44,8 +44,8 @@ def _bad_parts(run: Result) -> str | None:
     task, model, recipe = (run.get(part) for part in ("task", "model", "recipe"))
     if not isinstance(task, dict) or not isinstance(recipe, dict) or not isinstance(model, dict):
         return "not the result of a run (its run lacks a task, a model or a recipe)"
-    if not isinstance(model.get("kind"), str):
-        return f"its model is of the kind {_short(model.get('kind'))}; expected a name"
+    if why := _bad_model(model):
+        return why
     if not isinstance(task.get("kind"), str) or task["kind"] not in TASKS:
         known = ", ".join(kind.config.__name__ for kind in task_kinds())
         return f"its task is of the kind {_short(task.get('kind'))}; expected one of {known}.{plugin_hint()}"
@@ -55,6 +55,17 @@ def _bad_parts(run: Result) -> str | None:
     if not isinstance(task.get(setting), kind) or (kind is int and not _count(task[setting])):
         return f"the {setting} of its task is {_short(task.get(setting))}; expected {kind.__name__}"
     return None
+
+
+def _bad_model(model: dict[str, Any]) -> str | None:
+    """A model that cannot be called by a name."""
+    if not isinstance(model.get("kind"), str):
+        return f"its model is of the kind {_short(model.get('kind'))}; expected a name"
+    for part in ("fourier", "forward"):
+        if not isinstance(model.get(part), dict | None):
+            return f"the {part} of its model is {_short(model[part])}; expected settings by name"
+    method = (model.get("forward") or {}).get("method")
+    return None if isinstance(method, str | None) else f"its model is solved by {_short(method)}; expected a name"
 
 
 def _bad_figure(result: Result, kind: TaskKind) -> str | None:

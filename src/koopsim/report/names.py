@@ -46,7 +46,7 @@ def variant_of(result: Result) -> str:
     """What the paper's model, or the preset, has not, in words that follow its title: rows of our own."""
     model = result["run"]["model"]
     lifted = (model.get("fourier") or {}).get("features", model.get("lift_dim"))
-    words = ["U V = I" if model.get("rank") == lifted else "V U = I"] if model.get("projector") else []
+    words = ["without U V" if model.get("rank") == lifted else "V U = I"] if model.get("projector") else []
     words += ["even start"] if model.get("start") == "even" else []
     words += [f"z0 {model['z0']}"] if model.get("z0", "zero") != "zero" else []
     words += ["free scale"] if model.get("scale") == "free" else []
