@@ -130,6 +130,8 @@ def test_the_verb(tmp_path, capsys, monkeypatch):
         (["zoo:mnist/sim-singel"], "Did you mean"),
         (["/nowhere/at/all"], "no folder /nowhere/at/all"),
         (["zoo:mnist/sim-two", "--out", "x.pt2"], "ends in .onnx"),
+        (["zoo:mnist/sim-two", "--format", "aoti", "--device", "mps"], "The device 'mps' cannot be used here"),
+        (["zoo:mnist/sim-two", "--format", "aoti", "--device", "cuda:77"], "The device 'cuda:77' cannot be used here"),
         (["zoo:mnist/sim-two", "--out", "nowhere/x.onnx"], "There is no folder nowhere"),
     ],
 )

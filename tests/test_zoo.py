@@ -45,6 +45,13 @@ def test_an_unknown_model_says_which_was_meant(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_device_that_is_not_here_is_one_line():
+    for device in ("mps", "cuda:77"):
+        with pytest.raises(KoopsimError, match=f"The device '{device}' cannot be used here") as error:
+            koopsim.load("mnist/sim-single", device)
+        assert "\n" not in str(error.value)
+
+
 def test_damaged_weights_are_refused(tmp_path, monkeypatch):
     shutil.copytree(zoo.FOLDER, tmp_path / "zoo", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(zoo, "FOLDER", tmp_path / "zoo")

@@ -8,19 +8,22 @@ and the host no longer counts. A batch in between is filled up to the next captu
 graph reads and writes is its own: callers take turns at it, each on its own stream, and get a tensor that nobody else
 will write to. Where the GPU has thread block clusters and the lift is a TCN or a VGG, a few inputs at once are answered
 by one kernel without a graph (nn/kernels/answer.py), in float32 whatever `autocast` says. On a CPU there is nothing to
-capture; the map is fused all the same. A model that is no SIM may ask its own tensors how to go on, as a solver does,
-and is answered by as it is.
+capture; the map is fused all the same. A model whose map cannot be read off its modules (nn/fusable.py) may ask its own
+tensors how to go on, as a solver does, and is answered by as it is. Answers are of the model's own kind of number.
 """
 
 import copy
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
 
+from koopsim.engine.drive import pick_device
 from koopsim.errors import KoopsimError
+from koopsim.nn.fusable import fusable
 from koopsim.nn.fuse import fuse
 from koopsim.nn.sim import SIM
 from koopsim.nn.transforms import TRITON
@@ -29,8 +32,11 @@ if TYPE_CHECKING:
     from koopsim.nn.kernels.answer import Answering
 
 ALIGNED = 8  # channels: what tensor cores take at a time
+SHORT = (torch.bfloat16, torch.float16)
 
 
+@torch.inference_mode(False)  # what is made here is used outside of it, too
+@torch.no_grad()
 def deploy(
     model: nn.Module,
     shapes: Sequence[Sequence[int]],
@@ -40,27 +46,34 @@ def deploy(
     """The model's map in eval mode, ready for inputs of these shapes (batch first) and of every other batch size.
 
     device     where to answer; where the model is, unless told
-    autocast   torch.bfloat16 for tensor cores' shorter products; the model stays as it is
+    autocast   torch.bfloat16 for tensor cores' shorter products; the model and its answers stay as they are
     """
     if not isinstance(model, nn.Module):
         raise KoopsimError(f"This is {type(model).__name__}; expected a model, such as koopsim.load(...) gives.")
+    sizes = _sizes(shapes)
+    if autocast is not None and autocast not in SHORT:
+        raise KoopsimError(f"autocast is {autocast!r}; expected torch.bfloat16, torch.float16, or None.")
+    first = next(model.parameters(), torch.empty(0))
+    place = pick_device(str(device)) if device is not None else first.device
+    if fusable(model):
+        fused = fuse(model, ALIGNED if place.type == "cuda" else 1).to(place)
+        return Deployed(fused, sizes, place, autocast, _of_few(model, sizes[0][1:], place))
+    plain = copy.deepcopy(model).eval().requires_grad_(False).to(place)
+    return Deployed(plain, sizes, place, autocast, capture=False)
+
+
+def _sizes(shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+    """Each shape once, the smallest batch first."""
     try:
-        shapes = [tuple(int(n) for n in shape) for shape in shapes]
+        sizes = {tuple(int(n) for n in shape) for shape in shapes}
     except (TypeError, ValueError):
         raise KoopsimError(f"The shapes to deploy for are {shapes!r}; expected such as [(1, 3, 32, 32)].") from None
-    sizes = {tuple(int(n) for n in shape) for shape in shapes}
     if not sizes or any(not shape or min(shape) < 1 for shape in sizes) or len({shape[1:] for shape in sizes}) > 1:
         raise KoopsimError(
-            f"The shapes to deploy for are {[tuple(s) for s in shapes]}; expected one or more, batch first, that "
+            f"The shapes to deploy for are {sorted(sizes)}; expected one or more, batch first, that "
             "differ in the batch alone."
         )
-    first = next(model.parameters(), torch.empty(0))
-    place = torch.device(device) if device is not None else first.device
-    if isinstance(model, SIM):
-        fused = fuse(model, ALIGNED if place.type == "cuda" else 1).to(place)
-        return Deployed(fused, sorted(sizes), place, autocast, _of_few(model, sorted(sizes)[0][1:], place))
-    plain = copy.deepcopy(model).eval().requires_grad_(False).to(place)
-    return Deployed(plain, sorted(sizes), place, autocast, capture=False)
+    return sorted(sizes)
 
 
 def _of_few(model: SIM, shape: tuple[int, ...], device: torch.device) -> "Answering | None":
@@ -93,15 +106,17 @@ class Deployed:
     ):
         self.of_few = of_few
         self.model, self.device, self.autocast, self.trailing = model, device, autocast, shapes[0][1:]
+        self.own = next((t.dtype for t in model.parameters() if not _whole(t)), torch.get_default_dtype())
+        self.takes = self._kinds()
         self.graphs = [Graph(self, shape) for shape in shapes] if device.type == "cuda" and capture else []
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, ...) -> (B, ...), on the device it was deployed to."""
-        if tuple(x.shape[1:]) != self.trailing or not len(x):
-            raise KoopsimError(
-                f"An input has the shape {tuple(x.shape)}; this model was deployed for (batch, "
-                f"{', '.join(str(n) for n in self.trailing)})."
-            )
+        if not isinstance(x, Tensor):
+            raise KoopsimError(f"An input is {type(x).__name__}; expected a tensor, such as torch.as_tensor gives.")
+        if tuple(x.shape[1:]) != self.trailing or not x.ndim or not len(x):
+            raise KoopsimError(f"An input has the shape {tuple(x.shape)}; this model was deployed for {self._shape}.")
+        x = x if x.dtype == self.takes[0] else self._cast(x)
         if self.of_few is not None and len(x) <= self.of_few.most:
             return self.of_few(x)
         if not self.graphs:
@@ -116,7 +131,45 @@ class Deployed:
             torch.no_grad(),
             torch.autocast(self.device.type, dtype=self.autocast, enabled=self.autocast is not None),
         ):
-            return self.model(x)
+            y = self.model(x)
+            return y.to(self.own) if isinstance(y, Tensor) and y.dtype == self.autocast else y
+
+    def _cast(self, x: Tensor) -> Tensor:
+        """An input of another kind of number than the model's own, as the model takes it."""
+        kind = self.takes[0]
+        if _whole(x) and torch.int64 in self.takes:
+            return x.long() if kind == torch.int64 else x
+        if kind == torch.int64 or (x.is_complex() and not kind.is_complex):
+            raise KoopsimError(f"An input is of {x.dtype}; this model takes {kind}.")
+        return x.to(kind)
+
+    def _kinds(self) -> list[torch.dtype]:
+        """The kinds of number that the model takes, its own first; an embedding takes whole ones alone."""
+        why = {kind: self._refusal(kind) for kind in (self.own, torch.float32, torch.int64)}
+        if None not in why.values():
+            first = (str(why[self.own]).strip().splitlines() or [type(why[self.own]).__name__])[0].rstrip(".")
+            raise KoopsimError(f"The model does not take inputs of the shape {self._shape}: {first}.")
+        return [kind for kind, error in why.items() if error is None]
+
+    def _refusal(self, kind: torch.dtype) -> Exception | None:
+        """Why the model does not take numbers of this kind in this shape; None: it does."""
+        here = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        try:
+            with here:
+                self.plainly(torch.zeros(1, *self.trailing, dtype=kind, device=self.device))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            return error
+        return None
+
+    @property
+    def _shape(self) -> str:
+        return f"({', '.join(['batch', *map(str, self.trailing)])})"
+
+
+def _whole(x: Tensor) -> bool:
+    return not (x.is_floating_point() or x.is_complex())
 
 
 class Graph:
@@ -125,7 +178,7 @@ class Graph:
     def __init__(self, deployed: Deployed, shape: tuple[int, ...]):
         self.batch, self.turn = shape[0], threading.Lock()
         with torch.cuda.device(deployed.device):
-            self.x = torch.zeros(shape, device=deployed.device)
+            self.x = torch.zeros(shape, dtype=deployed.takes[0], device=deployed.device)
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -139,9 +192,9 @@ class Graph:
             self.free.record()
 
     def __call__(self, x: Tensor) -> Tensor:
-        with torch.cuda.device(self.x.device), self.turn:
+        with torch.no_grad(), torch.cuda.device(self.x.device), self.turn:
             torch.cuda.current_stream().wait_event(self.free)
-            self.x[: len(x)].copy_(x, non_blocking=True)
+            self.x[: len(x)].copy_(x, non_blocking=x.is_cuda)  # a caller may write to his own memory when this returns
             self.graph.replay()
             y = self.y[: len(x)].clone()
             self.free.record()

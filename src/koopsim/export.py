@@ -4,8 +4,9 @@
     .onnx       ONNX: onnxruntime, a browser, a phone
     .aoti.pt2   AOTInductor, machine code for one device: torch._inductor.aoti_load_package(file)(x), C++ without Python
 
-A SIM is feedforward, so it exports as it is, or fused (nn/fuse.py), which is smaller and faster. A DEQ or a monDEQ asks
-at every step whether it has converged: a loop of unknown length is no graph, and is refused by name.
+A SIM is feedforward, so it exports as it is, or fused (nn/fuse.py), which is smaller and faster, where
+its map can be read off its modules (nn/fusable.py). A DEQ or a monDEQ asks at every step whether it has converged: a
+loop of unknown length is no graph, and is refused by name.
 """
 
 import contextlib
@@ -28,9 +29,10 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.config import ModelConfig
+from koopsim.engine.drive import pick_device
 from koopsim.errors import KoopsimError
 from koopsim.kinds import model_kind
-from koopsim.nn.sim import SIM
+from koopsim.nn.fusable import fusable
 from koopsim.runs import write_atomically
 
 FORMATS = {"onnx": ".onnx", "pt2": ".pt2", "aoti": ".aoti.pt2"}  # and how their files end
@@ -69,7 +71,8 @@ def export(
 ) -> Path:
     """Write `model` to `file`, whole or not at all. `x` is an input to trace with; its `axes` are free, by name."""
     _refuse_impossible(format)
-    model = model.fuse() if fuse and isinstance(model, SIM) else copy.deepcopy(model).eval()
+    could = fusable(model)
+    model = model.fuse() if fuse and fusable(model) else copy.deepcopy(model).eval()
     free = {axis: torch.export.Dim(name, min=1) for axis, name in axes.items()}
     whole = io.BytesIO()  # torch's own writer ends the process where the disk is full
     try:
@@ -90,7 +93,7 @@ def export(
         while cause.__cause__ is not None:  # ONNX wraps what went wrong in advice of many lines
             cause = cause.__cause__
         first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-        why = "; without --no-fuse it may" if isinstance(model, SIM) else ""
+        why = "; without --no-fuse it may" if could and not fuse else ""
         raise KoopsimError(f"This model does not export to {format}{why}: {first}") from error
     try:
         write_atomically(file, whole.getvalue())
@@ -190,7 +193,7 @@ def export_model(
 
     device   that AOTInductor's machine code is for; the other formats run anywhere
     """
-    dtype, place = next(model.parameters()).dtype, torch.device(device if format == "aoti" else "cpu")
+    dtype, place = next(model.parameters()).dtype, pick_device(str(device) if format == "aoti" else "cpu")
     x, axes = example(config)
     model = model.to(place).eval()
     export(model, x.to(place, dtype), axes, file, format, fuse)
@@ -216,7 +219,7 @@ def export_model(
                     f"is {scale:.2g}. Try --no-fuse or the other format."
                 )
     shape = tuple(axes.get(i, str(n)) for i, n in enumerate(x.shape))
-    fused = fuse and isinstance(model, SIM)
+    fused = fuse and fusable(model)
     return Exported(file, format, shape, fused, file.stat().st_size, runtime, difference, scale, took, plain)
 
 

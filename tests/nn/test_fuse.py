@@ -8,10 +8,13 @@ from torch import nn
 
 import koopsim
 from koopsim.config import FourierConfig, IdentityConfig, MLPConfig, SIMConfig, TCNConfig, VGGConfig
-from koopsim.export import example
+from koopsim.errors import KoopsimError
+from koopsim.export import example, export
 from koopsim.nn import SIM, LimitOperator, RandomFourierFeatures, build_sim
-from koopsim.nn.fuse import CausalConv1d, FusedVGG, fuse
+from koopsim.nn.fusable import as_built, fusable
+from koopsim.nn.fuse import CausalConv1d, FusedTCN, FusedVGG, fuse
 from koopsim.nn.lift import CausalConv
+from koopsim.nn.readout import Output
 from koopsim.presets import PRESETS
 
 SIMS = [name for name, preset in PRESETS.items() if isinstance(preset.model, SIMConfig)]
@@ -131,6 +134,135 @@ def test_any_lift_and_any_psi_are_kept_as_they_are():
 
     model = SIM(nn.Sequential(nn.Linear(3, 8), nn.Tanh()), 8, 2, fourier=Doubled(8, 20)).eval()
     assert_same(model, model.fuse(), torch.randn(5, 3))
+
+
+def test_a_lift_of_the_house_in_which_something_was_replaced_is_kept_as_it_is():
+    model = stirred(build_sim(SMALL["vgg"]))
+    model.mu.stages[2] = nn.Tanh()
+    assert not as_built(model.mu)
+    assert_same(model, model.fuse(), torch.randn(3, 3, 9, 11))
+
+
+class Tempered(SIM):
+    def forward(self, x):
+        return super().forward(x).softmax(-1)
+
+
+class Bounded(Output):
+    def forward(self, z):
+        return super().forward(z).tanh()
+
+
+class Twice(LimitOperator):
+    def forward(self, phi):
+        return super().forward(super().forward(phi))
+
+
+def hooked(model: SIM) -> SIM:
+    model.h.register_forward_hook(lambda module, given, y: y + 1)
+    return model
+
+
+def hooked_before(model: SIM) -> SIM:
+    model.nu[2].register_forward_pre_hook(lambda module, given: (2 * given[0],))
+    return model
+
+
+def shadowed(model: SIM) -> SIM:
+    model.nu.forward = lambda phi: torch.tanh(type(model.nu).forward(model.nu, phi))
+    return model
+
+
+def replaced(name: str, part: nn.Module):
+    def change(model: SIM) -> SIM:
+        setattr(model, name, part)
+        return model
+
+    return change
+
+
+def other_activation(model: SIM) -> SIM:
+    model.nu[1] = nn.Tanh()
+    return model
+
+
+def longer(model: SIM) -> SIM:
+    model.nu.append(nn.ReLU())
+    return model
+
+
+OTHERS = {  # models whose map is not the one that their modules say, and why
+    "a subclass": (lambda model: Tempered(model.mu, 6, 3, 5), "it is Tempered"),
+    "a hook": (hooked, "forward hook"),
+    "a hook before": (hooked_before, "forward hook"),
+    "a forward of its own": (shadowed, "forward hook"),
+    "another nu": (replaced("nu", nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 5))), "its nu is not"),
+    "another activation": (other_activation, "its nu is not"),
+    "a longer nu": (longer, "its nu is not"),
+    "another h": (replaced("h", Bounded(5, 3)), "its h is not"),
+    "another limit": (replaced("limit", Twice(6)), "its limit is not"),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_is_more_than_its_modules_is_not_fused_and_deployed_and_exported_as_it_is(other, tmp_path):
+    torch.manual_seed(0)
+    change, why = OTHERS[other]
+    model = change(build_sim(SMALL["single"])).eval()
+    assert not fusable(model)
+    with pytest.raises(KoopsimError, match=why):
+        model.fuse()
+    x = torch.randn(5, 2)
+    assert_same(model, koopsim.deploy(model, [(4, 2)]), x)
+    file = export(model, x, {0: "batch"}, tmp_path / "model.pt2", "pt2")
+    assert_same(model, torch.export.load(file).module(), x)
+
+
+def test_every_preset_is_fusable_and_a_solver_is_not():
+    assert all(fusable(koopsim.build(name)) for name in SIMS)
+    assert not fusable(koopsim.build("copy/deq"))
+
+
+LONG = [(1, 1), (3, 40), (2, 100), (1, 520), (4, 37)]
+
+
+@pytest.mark.parametrize("name", ["tcn", "tcn, channels", "tcn, no residual layer"])
+@pytest.mark.parametrize(("batch", "length"), LONG)
+def test_bands_are_the_convolutions(name, batch, length):
+    fused = stirred(build_sim(SMALL[name])).double().fuse()[0]
+    x = torch.randn(batch, length, fused.input_channels, dtype=torch.float64, requires_grad=True)
+    slow, fast = fused._convolved(x), fused._stretched(x)
+    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-12)
+    (a,), (b,) = (torch.autograd.grad(y.square().sum(), x) for y in (slow, fast))
+    torch.testing.assert_close(b, a, rtol=1e-10, atol=1e-10)
+
+
+def test_bands_are_made_once_for_a_length_and_anew_for_other_weights(monkeypatch):
+    fused = stirred(build_sim(SMALL["tcn"])).fuse()[0]
+    monkeypatch.setattr(FusedTCN, "_convolved", None)
+    x = torch.randn(2, 30)
+    with torch.inference_mode():
+        fused(x)
+    first = fused.bands
+    x.requires_grad_()
+    fused(x).sum().backward()  # what inference made is not of inference
+    assert fused.bands is first
+    fused(torch.randn(2, 31))
+    assert fused.bands is not first
+    fused.double()
+    assert fused(x).dtype == torch.float64
+
+
+def test_bands_are_left_alone_where_something_else_looks_on(monkeypatch):
+    fused = stirred(build_sim(SMALL["tcn"])).fuse()[0]
+    monkeypatch.setattr(FusedTCN, "_stretched", None)
+    x = torch.randn(2, 30)
+    torch.func.vmap(fused)(x.unsqueeze(1))
+    torch.export.export(fused, (x,))
+    with torch.autocast("cpu", torch.bfloat16):
+        fused(x)
+    assert fused(x[:0]).shape == (0, 30, 4)
+    stirred(build_sim(SMALL["tcn, wide input"])).fuse()(torch.randn(2, 9, 5))
 
 
 @pytest.mark.cuda

@@ -13,7 +13,7 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.cli.waking import wake_gpu
-from koopsim.config import Run, to_dict
+from koopsim.config import Run, resolve_precision, to_dict
 from koopsim.datasets.coming import read_ahead
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
@@ -162,24 +162,33 @@ def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -
             fetched(out, mirror)
         name, run = RunDirectory(out).read_config()
     if options.backend == "ray" and run is not None:
-        return _show(_on_ray(options, run, name, out), out, options.json)
+        return _show(_on_ray(options, run, name, out, argv), out, options.json)
     if options.devices != 1 and expected() == 1:
         from koopsim.cli.launching import launch
 
         return launch(["train", *argv], options.devices)
-    return _here(options, run, name, out)
+    return _here(options, run, name, out, argv)
 
 
-def _on_ray(options: TrainOptions, run: Run, name: str, out: Path) -> dict[str, Any]:
+def say_precision(argv: list[str], device: str) -> None:
+    """Say it where a kind of device does not compute in the precision that was asked for; a preset's goes unsaid."""
+    asked = _given(argv, "--precision")
+    used = asked and resolve_precision(asked, device)
+    if used != asked:
+        print(f"koopsim: --precision {asked} is a GPU's; on {device} this computes in {used}.", file=sys.stderr)
+
+
+def _on_ray(options: TrainOptions, run: Run, name: str, out: Path, argv: list[str]) -> dict[str, Any]:
     from koopsim.engine.drive import pick_device
     from koopsim.ray_training import Asked, RayCluster, train_on_ray
 
     cluster = RayCluster(options.devices, options.address, options.device != "cpu" and pick_device().type == "cuda")
+    say_precision(argv, "cuda" if cluster.gpus else "cpu")
     how = Asked(out, name, options.resume is not None, options.shard, options.recompute, options.storage)
     return train_on_ray(run, how, cluster)
 
 
-def _here(options: TrainOptions, run: Run | None, name: str, out: Path) -> int:
+def _here(options: TrainOptions, run: Run | None, name: str, out: Path, argv: list[str]) -> int:
     """In this process, which may be one of several."""
     from koopsim.engine.drive import Stopped, pick_device
     from koopsim.engine.world import device_of_rank, joined_world
@@ -191,6 +200,8 @@ def _here(options: TrainOptions, run: Run | None, name: str, out: Path) -> int:
         with ExitStack() as stack:
             device = pick_device(device_of_rank(options.device))
             world = stack.enter_context(joined_world(device))
+            if world.first:
+                say_precision(argv, device.type)
             listeners = _listeners(options, run, name, out) if world.first and run is not None else []
             heard = [stack.enter_context(listener) for listener in listeners]
             session = Session(

@@ -9,7 +9,7 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.cli.own_data import on_own_data
-from koopsim.cli.train import _given
+from koopsim.cli.train import _given, say_precision
 from koopsim.cli.tune_lines import show_pictures, show_search
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
@@ -120,7 +120,7 @@ class Arguments:
 
 def main(argv: list[str]) -> int:
     if "--resume" in argv:
-        return _tune(_as_begun(parse(TuneOptions, argv, "tune")), None)
+        return _tune(_as_begun(parse(TuneOptions, argv, "tune")), None, argv)
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE.format(presets=preset_lines()))
         return 0
@@ -136,7 +136,7 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, rest, f"tune {name}", default)
     if data is None and arguments.columns.said():
         raise KoopsimError(f"--{arguments.columns.said()[0]} is for data of your own: give --data FILE too.")
-    return _tune(arguments.options, _search(arguments.options, arguments.run, name))
+    return _tune(arguments.options, _search(arguments.options, arguments.run, name), argv)
 
 
 def _search(options: TuneOptions, run: Run, name: str) -> Any:
@@ -191,7 +191,7 @@ def _as_begun(options: TuneOptions) -> TuneOptions:
     return options
 
 
-def _tune(options: TuneOptions, search: Any) -> int:
+def _tune(options: TuneOptions, search: Any, argv: list[str]) -> int:
     from koopsim.engine.drive import Stopped, pick_device
     from koopsim.progress import Progress
     from koopsim.searching.carrying_out import How, resume_search, start_search
@@ -201,6 +201,8 @@ def _tune(options: TuneOptions, search: Any) -> int:
     from koopsim.training import Session
 
     session = Session(pick_device(options.device), False if options.eager else None, options.compile)
+    if options.backend == "local":
+        say_precision(argv, session.device.type)
     cluster = Cluster(options.ray_address, options.cpus_per_trial, options.gpus_per_trial)
     how = How(session, options.retrain, options.per_picture, options.overwrite, cluster, Progress)
     out = confirmed_search(options.resume) if options.resume else options.out or Path("searches") / search.name

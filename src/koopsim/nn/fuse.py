@@ -7,7 +7,8 @@
 
 What is left is convolutions, ReLUs, poolings and a few small products: the same function up to rounding, without a
 limit operator to be seen. Products of weights are taken in float64. Where psi follows the lift, mu's last layer is left
-alone: a phase of hundreds of radians would feel a rounding of the weights in its third digit after the point.
+alone: a phase of hundreds of radians would feel a rounding of the weights in its third digit after the point. All this
+is read off the modules: see `fusable.py`.
 """
 
 import copy
@@ -17,11 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from koopsim.errors import KoopsimError
+from koopsim.nn.bands import Bands
 from koopsim.nn.fourier import RandomFourierFeatures
+from koopsim.nn.fusable import as_built, unfusable
 from koopsim.nn.lift import MLP, TCN, VGG, CausalConv, TemporalBlock, residual_of
-from koopsim.nn.padding import images_of_depth
+from koopsim.nn.padding import countable, images_of_depth
 from koopsim.nn.sim import SIM
-from koopsim.nn.transforms import usable, vmapped
+from koopsim.nn.transforms import on_cpu, usable, vmapped
 
 
 def fuse(sim: SIM, channel_multiple: int = 1) -> nn.Sequential:
@@ -29,6 +33,9 @@ def fuse(sim: SIM, channel_multiple: int = 1) -> nn.Sequential:
 
     channel_multiple   pad the channels of a VGG with zeros to a multiple of this: tensor cores take them in eights
     """
+    why = unfusable(sim)
+    if why is not None:
+        raise KoopsimError(f"This model cannot be fused: {why}. Use it as it is: model.eval().")
     layers, last = _lift(sim.mu, channel_multiple)
     U, V = (factor.detach().double() for factor in sim.limit.factors())
     first, second, third = (cast(nn.Linear, sim.nu[i]) for i in (0, 2, 4))
@@ -94,7 +101,8 @@ class FusedVGG(nn.Module):
 
     def _has_kernels(self, x: Tensor) -> bool:
         wanted = torch.is_grad_enabled() and x.requires_grad
-        return x.dtype == torch.float32 and self.even and not wanted and not vmapped(x) and usable(x)
+        plain = x.dtype == torch.float32 and self.even and not wanted and not vmapped(x)
+        return plain and usable(x) and countable(x, self.channels)  # an exporter has no number of rows
 
     def _plainly(self, x: Tensor) -> Tensor:
         x = x.to(cast(Tensor, self.stages[0].weight).dtype)
@@ -116,7 +124,8 @@ class FusedVGG(nn.Module):
 class FusedTCN(nn.Module):
     """(..., T, C_in) -> (..., T, C), or (..., T) with one channel: dilated causal convolutions of fixed weights.
 
-    Time is the last axis inside, as a convolution has it; on CUDA the kernels of the TCN take over, with W and b.
+    Time is the last axis inside, as a convolution has it. On CUDA the kernels of the TCN take over, with W and b, and
+    on a CPU those of `bands.py`, made for sequences of one length at a time.
     """
 
     W: Tensor  # (L, C, K, C): the oldest tap first
@@ -137,13 +146,15 @@ class FusedTCN(nn.Module):
             torch.stack([F.pad(w, (0, self.channels - w.shape[-1])) for w in weights]) if small else weights[0],
             persistent=False,
         )
+        self.bands: Bands | None = None  # of the last length
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.unsqueeze(-1) if self.input_channels == 1 else x
         x = x.to(self.b.dtype)
         batch = x.shape[:-2]
         rows = x.reshape(-1, *x.shape[-2:]) if len(batch) != 1 else x
-        features = self._stacked(rows) if self._has_kernels(rows) else self._convolved(rows)
+        quick = self._stacked if self._has_kernels(rows) else self._stretched if self._has_bands(rows) else None
+        features = (quick or self._convolved)(rows)
         return features.reshape(*batch, *features.shape[-2:]) if len(batch) != 1 else features
 
     def _convolved(self, x: Tensor) -> Tensor:
@@ -151,6 +162,16 @@ class FusedTCN(nn.Module):
         for first, second in zip(self.convs[::2], self.convs[1::2], strict=True):
             h = skip = F.relu(skip + F.relu(second(F.relu(first(h)))))
         return h.mT
+
+    def _has_bands(self, x: Tensor) -> bool:
+        plain = x.numel() > 0 and on_cpu(x, self.b) and not torch.is_autocast_enabled("cpu")
+        return plain and self.input_channels <= self.channels
+
+    def _stretched(self, x: Tensor) -> Tensor:
+        bands = self.bands
+        if bands is None or bands.W is not self.W or x.shape[1] != bands.T:
+            bands = self.bands = Bands(self.W, self.b, self.input_channels, x.shape[1])
+        return bands(x, self.residual)
 
     def _has_kernels(self, x: Tensor) -> bool:
         small = self.input_channels <= self.channels <= 64
@@ -165,6 +186,8 @@ class FusedTCN(nn.Module):
 
 def _lift(mu: nn.Module, multiple: int) -> tuple[list[nn.Module], nn.Linear | None]:
     """A lift as plain layers, and its last linear layer apart where it has one."""
+    if not as_built(mu):
+        return [copy.deepcopy(mu)], None  # somebody's own: taken as it is
     match mu:
         case nn.Identity():
             return [], None
@@ -176,11 +199,10 @@ def _lift(mu: nn.Module, multiple: int) -> tuple[list[nn.Module], nn.Linear | No
             return [fused], _linear(weight, mu.linear.bias.double(), mu.linear.weight)
         case TCN():
             return [FusedTCN(mu)], _plain(mu.linear)
-        case MLP():
+        case _:
+            assert isinstance(mu, MLP)
             layers = [_plain(layer) if isinstance(layer, nn.Linear) else copy.deepcopy(layer) for layer in mu]
             return layers[:-1], cast(nn.Linear, layers[-1])
-        case _:
-            return [copy.deepcopy(mu)], None  # somebody's own: taken as it is
 
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv1d, nn.Conv2d)

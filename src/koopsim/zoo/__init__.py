@@ -22,6 +22,7 @@ from koopsim.config import ModelConfig, Run, from_dict
 from koopsim.datasets.inputs import FILE as INPUTS
 from koopsim.datasets.inputs import Inputs, inputs_from_dict, read_inputs
 from koopsim.engine.checkpoint import models_of, read_run
+from koopsim.engine.drive import pick_device
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.learning import load_into
 from koopsim.nn.saved import known, load_saved, read_saved, require_fit
@@ -63,6 +64,7 @@ def load(what: Path | str, device: torch.device | str = "cpu", model: nn.Module 
         device = torch.device(device)
     except (RuntimeError, TypeError):
         raise KoopsimError(f"There is no device {device!r}; expected one such as cpu, cuda or cuda:1.") from None
+    device = pick_device(str(device))
     if model is not None:
         return load_into(what, model, device)
     if Path(what).is_file():
