@@ -1,12 +1,16 @@
 """Distillation, the warm start and the closed form against equilibria that are known."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from cells import Affine, inputs
 
 from koopsim.bridge import DistillWarning, Lessons, Student, WarmStart, closed_form, compare, distill, examine
+from koopsim.bridge.distill import CONSTANT, _no_better, _notes, targets_of
+from koopsim.bridge.measures import MeasureReport
+from koopsim.bridge.settling import Settling
 from koopsim.config import CopyMemoryConfig, MLPConfig, SIMConfig
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, TransformerDEQ, UnconvergedWarning
@@ -147,7 +151,10 @@ def test_a_readout_and_a_lift_of_ones_own():
     deq = DEQ(Affine(4, 3, 0.5), tol=1e-8, max_steps=100)
     x = inputs(60, 3)
     student = Student(MLP(3, 16, 10), lift_dim=10, rank=7, projector=True, readout=readout)
-    sim, _ = distill(deq, x, student, Lessons(epochs=3))
+    with pytest.warns(DistillWarning, match="hardly better than a constant .* relative error is"):
+        sim, report = distill(deq, x, student, Lessons(epochs=3))
+    assert report.heldout_centred > CONSTANT
+    assert "hardly better" in str(report)
     assert sim.limit.rank == 7
     assert torch.equal(sim.h.weight, readout.weight)
     assert float(examine(sim).defect) < 1e-10
@@ -166,6 +173,42 @@ def test_distill_refuses():
 
 def deq_of_images() -> DEQ:
     return DEQ(lambda z, x: 0.5 * z + x)
+
+
+def seen_as(cases, repelling, elsewhere, branches=(1,)):
+    n = len(cases)
+    z, yes = torch.zeros(n, 1), torch.ones(n, dtype=torch.bool)
+    masks = (torch.tensor([i in some for i in range(n)]) for some in (repelling, elsewhere))
+    return Settling(tuple(cases), z, z, yes, z[:, 0], *masks, torch.tensor(branches), yes)
+
+
+def test_what_is_said_of_equilibria_is_of_the_inputs_it_holds_for():
+    """Of six inputs two repel, one of which grows and is left out; another attracts, beside z_0's branch."""
+    seen = seen_as(["fixed-point"] * 5 + ["divergent"], {0, 5}, {1}, (2, 1))
+    chosen, usable, _ = targets_of(seen, None)
+    assert (chosen, usable.tolist()) == ("equilibrium", [True] * 5 + [False])
+    assert _notes(seen, chosen, usable, asked=False) == (
+        "1 of 6 inputs were left out: they reach no equilibrium (the iteration: divergent on 1, fixed-point on 5).",
+        "The solver's equilibrium repels on 1 of 6 inputs; there z_0's branch is the target.",
+        "On 1 other inputs of 6 the solver's equilibrium attracts and is the target; z_0's branch goes to another.",
+    )
+    chosen, usable, _ = targets_of(seen, "equilibrium")  # its answer is learnt wherever it is
+    assert _notes(seen, chosen, usable, asked=True) == (
+        "The solver's equilibrium repels on 2 of 6 inputs; the SIM learns it all the same, as target= asks.",
+        "On 1 inputs of 6 the solver's equilibrium attracts and is the target; z_0's branch goes to another.",
+    )
+    moving = seen_as(["invariant-set"] * 3 + ["fixed-point"], {0, 1, 2}, {3})
+    said = _notes(moving, *targets_of(moving, None)[:2], asked=False)
+    assert said == ("The iteration keeps moving on 3 of 4 inputs: the target is its invariant measure.",)
+
+
+def test_a_measure_that_is_no_better_than_a_constant():
+    report = MeasureReport(mmd=0.5, mmd_mean=0.52, mmd_equilibrium=1.0, floor=0.0, averages=1.0, second_moments=1.0)
+    (said,) = _no_better(9.0, 1.0, report)
+    assert "whose MMD is 0.52: its own is 0.5." in said
+    assert _no_better(9.0, 1.0, replace(report, mmd=0.1)) == ()
+    assert _no_better(0.1, 1.0, None) == ()
+    assert len(_no_better(0.95, 1.0, None)) == 1
 
 
 def test_inputs_that_do_not_converge_are_left_out_and_counted():

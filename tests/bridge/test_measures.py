@@ -71,6 +71,16 @@ def test_closed_form_of_a_limit_cycle_knows_its_radius():
     assert (radius - LimitCycle().parameters_of(new)[0]).square().mean().sqrt() < 0.02
 
 
+def test_what_a_closed_form_averages():
+    closed = closed_measure(Flip(), example_inputs(60))
+    same = closed.average(lambda z: 3.0)(example_inputs(5, 1))
+    torch.testing.assert_close(same, torch.full((5, 1), 3.0).double(), rtol=1e-4, atol=0)
+    with pytest.raises(KoopsimError, match="takes a function of states"):
+        closed.average(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(KoopsimError, match=r"a row for each of \d+ states; g gave shape \(4, "):
+        closed.average(lambda z: z[:4])
+
+
 def test_closed_form_refuses():
     def two(z, x):
         return 0.5 * z + 0.5 * torch.where(z >= 0, 1.0, -1.0) * (1 + 0.1 * x)

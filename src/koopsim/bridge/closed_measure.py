@@ -53,7 +53,12 @@ class ClosedMeasure:
     def average(self, observable: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
         """The function x -> E[g(z)], for any g of states (m, d) -> (m, k)."""
         states, lifted = self._samples
-        g = observable(torch.as_tensor(states)).double().numpy()
+        if not callable(observable):
+            raise KoopsimError(f"average takes a function of states (m, {states.shape[1]}); got {observable!r:.60}.")
+        found = torch.as_tensor(observable(torch.as_tensor(states)), dtype=torch.float64)
+        g = (found if found.dim() else found.expand(len(states), 1)).numpy()
+        if len(g) != len(states):
+            raise KoopsimError(f"average needs a row for each of {len(states)} states; g gave shape {g.shape}.")
         D = np.linalg.lstsq(lifted, g, rcond=NEGLIGIBLE)[0]
         start = self.projector[: self.observables[0]] @ D
 

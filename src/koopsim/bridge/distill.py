@@ -37,10 +37,11 @@ from koopsim.tasks import Task
 Target = Literal["equilibrium", "invariant-set"]
 USUAL_STUDENT, USUAL_LESSONS = Student(), Lessons()
 FEW = 0.05  # share of inputs that may keep moving and be left out of a SIM of equilibria
+CONSTANT = 0.9  # of a constant's error on held-out inputs: a SIM that is no further below it has hardly learnt anything
 
 
 class DistillWarning(UserWarning):
-    """Some inputs do not do what the SIM was taught."""
+    """Some inputs do not do what the SIM was taught, or it has learnt no more than a constant."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,7 @@ def distill(
     for note in notes:
         warnings.warn(note, DistillWarning, stacklevel=2)
     torch.manual_seed(lessons.seed)
-    dtype = hidden_map(deq, inputs[:1])[1].dtype
-    points = points[usable].to(dtype)
+    points = points[usable].to(_precision(deq, inputs))
     if chosen == "equilibrium":
         sim, z, measure = untaught(deq, x, points, student).to(points), points, None
         _teach_states(sim, x[:fitted], z[:fitted], lessons)
@@ -120,6 +120,10 @@ def distill(
         sim, truth, measure = _of_measures(deq, x, points, fitted, student, lessons)
         z, size, spread = truth.mean.to(points), _rms(truth.square[fitted:].sqrt()), truth.deviation
     errors = [_rms(sim_error(sim, x[s], z[s])) for s in (slice(None, fitted), slice(fitted, None))]
+    poor = _no_better(errors[1] / size, spread / size, measure)
+    for note in poor:
+        warnings.warn(note, DistillWarning, stacklevel=2)
+    notes += poor
     figures = [task.evaluate(m, "test") if task is not None else None for m in (deq, sim)]  # type: ignore[arg-type]
     replaced = int((seen.repelling | ~seen.converged)[usable].sum()) if chosen == "equilibrium" and not target else 0
     report = DistillReport(
@@ -148,8 +152,9 @@ def _counts(seen: Settling) -> str:
 def _notes(seen: Settling, chosen: Target, usable: Tensor, asked: bool) -> tuple[str, ...]:
     """What a person should know before using the SIM, a sentence each."""
     n, notes = len(usable), []
+    repels, other = seen.repelling & usable, seen.elsewhere & usable  # never both: the second ones attract
     out, moving, repelling, elsewhere, many = (
-        int(t.sum()) for t in (~usable, seen.where("invariant-set"), seen.repelling, seen.elsewhere, seen.branches > 1)
+        int(t.sum()) for t in (~usable, seen.where("invariant-set"), repels, other, seen.branches > 1)
     )
     if out:
         notes.append(f"{out} of {n} inputs were left out: they reach no {chosen} (the iteration: {_counts(seen)}).")
@@ -158,11 +163,28 @@ def _notes(seen: Settling, chosen: Target, usable: Tensor, asked: bool) -> tuple
     if chosen == "equilibrium" and repelling:
         instead = "the SIM learns it all the same, as target= asks" if asked else "there z_0's branch is the target"
         notes.append(f"The solver's equilibrium repels on {repelling} of {n} inputs; {instead}.")
-    if elsewhere:
-        notes.append(f"The solver's equilibrium, the target, is not on z_0's branch on {elsewhere} of {n} inputs.")
+    if chosen == "equilibrium" and elsewhere:
+        others = "other " if repelling and not asked else ""
+        notes.append(
+            f"On {elsewhere} {others}inputs of {n} the solver's equilibrium attracts and is the target; "
+            "z_0's branch goes to another."
+        )
     elif many:
         notes.append(f"Other starts than z_0 settle elsewhere on {many} of {len(seen.branches)} inputs tried.")
     return tuple(notes)
+
+
+def _no_better(error: float, constant: float, measure: MeasureReport | None) -> tuple[str, ...]:
+    """What to say of a SIM that does on held-out inputs what a constant does: of states, or of measures."""
+    what = "relative error"
+    if measure is not None:
+        what, error, constant = "MMD", measure.mmd, measure.mmd_mean
+    if error < CONSTANT * constant:
+        return ()
+    return (
+        f"The SIM is hardly better than a constant on held-out inputs, whose {what} is {constant:.3g}: its own is "
+        f"{error:.3g}. More inputs or epochs, or another Student, may help.",
+    )
 
 
 def _teach_states(sim: SIM, x: Tensor, z: Tensor, lessons: Lessons) -> None:
@@ -202,9 +224,14 @@ def _rms(t: Tensor) -> float:
     return float(t.double().square().mean().sqrt().clamp_min(1e-12))
 
 
+def _precision(deq: Implicit, inputs: Tensor) -> torch.dtype:
+    """Of the SIM: the inputs' own, or of tokens the state's."""
+    return inputs.dtype if inputs.is_floating_point() else hidden_map(deq, inputs[:1])[1].dtype
+
+
 def equilibria(deq: Implicit, inputs: Tensor) -> tuple[Tensor, Tensor]:
     """(z*, whether there is one that attracts), an input each: the solver's, or where the iteration settles."""
     seen = settling(deq, inputs, starts=1, tried=1)
     good = seen.converged & ~seen.repelling
     points = torch.where(good.view(-1, *[1] * (seen.ends.dim() - 1)), seen.equilibria, seen.ends)
-    return points.to(hidden_map(deq, inputs[:1])[1].dtype), good | seen.where("fixed-point")
+    return points.to(_precision(deq, inputs)), good | seen.where("fixed-point")

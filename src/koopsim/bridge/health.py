@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from koopsim.bridge.doubled import CellInFloat64
-from koopsim.bridge.hidden import Solvable, hidden_map, in_float64
+from koopsim.bridge.hidden import Solvable, hidden_map, module_in_float64
 from koopsim.bridge.jacobian import Linearisation, linearise
 from koopsim.bridge.observe import Observation, observe
 from koopsim.bridge.plots import plot_observation
@@ -141,7 +141,7 @@ def _exactly(one: DEQ, x: Tensor) -> tuple[DEQ, str]:
 
     Spectra are of float64. A copy of a module can be; what a function uses is converted as it goes (`doubled.py`).
     """
-    plain, copied = in_float64(one), in_float64(one)
+    plain, copied = module_in_float64(one), module_in_float64(one)
     copied.cell = cell = CellInFloat64(copied.cell)
     refused, refused_copies = (_refused(deq, x) for deq in (plain, copied))
     if refused_copies is None and cell.converted:

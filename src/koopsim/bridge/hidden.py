@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from koopsim.bridge.doubled import CellInFloat64
 from koopsim.errors import KoopsimError
 from koopsim.implicit import DEQ, DEQInfo, MonDEQ, TransformerDEQ
 from koopsim.implicit.iteration import Map
@@ -28,6 +29,7 @@ Cell = Callable[[Tensor, Any], Tensor]
 Solvable = DEQ | TransformerDEQ | MonDEQ
 Implicit = Solvable | Cell
 Some = TypeVar("Some")
+SomeModule = TypeVar("SomeModule", bound=nn.Module)
 Progress = Callable[[int, int], None]  # (inputs done, inputs in all)
 AT_REST = 16 * float(np.finfo(np.float64).eps)
 
@@ -111,8 +113,20 @@ def seen_inputs(deq: Implicit, x: Tensor) -> Tensor:
 
 
 def in_float64(deq: Some) -> Some:
-    """A copy in float64: the rounding of float32 would be noise to a spectrum. Plain functions stay as they are."""
-    return copy.deepcopy(deq).double() if isinstance(deq, nn.Module) else deq
+    """A copy in float64: the rounding of float32 would be noise to a spectrum. What a function uses is converted as it
+    goes, for nobody knows what it closes over."""
+    if not isinstance(deq, nn.Module):
+        watched: Any = CellInFloat64(deq)
+        return watched
+    copied = module_in_float64(deq)
+    if isinstance(copied, DEQ) and not isinstance(copied.cell, nn.Module):
+        copied.cell = CellInFloat64(copied.cell)
+    return copied
+
+
+def module_in_float64(deq: SomeModule) -> SomeModule:
+    """A copy whose own parameters and buffers are float64; what a function in it closes over is not its own."""
+    return copy.deepcopy(deq).double()
 
 
 def check_inputs(x: Tensor) -> None:

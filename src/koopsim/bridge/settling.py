@@ -66,7 +66,8 @@ def settling(
     check_inputs(inputs)
     exact = in_float64(deq)
     x = inputs.double() if inputs.is_floating_point() else inputs
-    z, converged, radii = _solutions(deq, inputs)
+    exactly = not isinstance(deq, Solvable) or inputs.dtype == torch.float64  # else the solver in its own precision
+    z, converged, radii = _solutions(exact, x) if exactly else _solutions(deq, inputs)
     looked = torch.ones_like(converged) if z.numel() <= WHOLE else ~converged | ~(radii < CLEAR)
     looked[:: max(1, len(x) // SAMPLE)] = True
     cases, ends, rest, reached = ["fixed-point"] * len(x), z.clone(), looked.clone(), z.clone()
