@@ -207,6 +207,29 @@ def test_another_module_data_or_nothing_to_learn_is_refused(tmp_path):
         koopsim.train("copy/sim-single", points())
 
 
+def test_a_finished_run_is_read_only_for_what_it_was_trained_on(tmp_path):
+    (x, y), right = points(), {"accuracy": lambda out, target: (out.argmax(1) == target).float().mean()}
+    model = network()
+    result = train(model, (x, y), tmp_path / "r")
+    fresh = network(seed=9)
+    before = {name: t.clone() for name, t in fresh.state_dict().items()}
+    with pytest.raises(KoopsimError, match=r"not what .* was trained on"):
+        train(fresh, (x, 1 - y), tmp_path / "r")
+    with pytest.raises(KoopsimError, match=r"finished, with no test data"):
+        train(fresh, (x, y), tmp_path / "r", test=points(20, 1))
+    with pytest.raises(KoopsimError, match=r"finished, with no 'accuracy' on its valid data"):
+        train(fresh, (x, y), tmp_path / "r", metrics=right)
+    assert all(torch.equal(t, before[name]) for name, t in fresh.state_dict().items())
+    assert train(fresh, (x.numpy(), y.numpy()), tmp_path / "r") == result  # the identical data, in another form
+    assert torch.equal(fresh[0].weight, model[0].weight)
+
+
+def test_a_metric_cannot_take_the_place_of_the_loss(tmp_path):
+    with pytest.raises(KoopsimError, match="metrics has 'loss', which is the name of the loss's own figure"):
+        train(network(), points(), tmp_path / "r", metrics={"loss": lambda out, target: out.sum() * 0})
+    assert not (tmp_path / "r").exists()
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("kind", ["tensors", "stream"])

@@ -101,6 +101,17 @@ def test_the_same_definition_again_takes_its_own_place_and_another_is_refused():
     assert (registry.version, list(registry), len(registry), "b" in registry) == (2, ["a"], 1, False)
 
 
+def test_a_guest_does_not_take_a_built_in_place_by_coming_first(tmp_path):
+    (tmp_path / "impostor.py").write_text(
+        "from koopsim.kinds import DatasetKind, register\n\n@register\nclass Fake(DatasetKind):\n    name = 'digits'\n"
+    )
+    words = [sys.executable, "-m", "koopsim", "train", "digits/sim-single", "--plugin", "impostor", "--out", "run"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "two of the data set 'digits', koopsim.datasets.digits.Digits and impostor.Fake" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_configuration_of_a_name_that_is_taken_is_refused():
     with pytest.raises(KoopsimError, match=r"test_registry defines SIMConfig, which koopsim\.config\.models does too"):
 
@@ -117,6 +128,29 @@ def guest(monkeypatch):
         monkeypatch.setattr(known, "_entries", dict(known._entries))
     for base in (ModelConfig, TaskConfig, LiftConfig):
         monkeypatch.setattr(base, "kinds", dict(base.kinds))
+
+
+def test_a_model_without_for_images_takes_the_images_it_was_written_for(guest):
+    @dataclass(frozen=True)
+    class FlatConfig(ModelConfig):
+        width: int = 64
+
+    @register
+    class FlatKind(ModelKind):
+        config = FlatConfig
+
+        def build(self, config):
+            return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(config.width, 10))
+
+    kind, before = model_kind(FlatConfig()), torch.get_rng_state()
+    assert kind.for_images(FlatConfig(), (1, 8, 8), 10) == FlatConfig()
+    assert torch.equal(torch.get_rng_state(), before)
+    for shape, classes in (((1, 9, 9), 10), ((1, 8, 8), 3)):
+        with pytest.raises(KoopsimError, match=rf"Flat does not look at .* in {classes} classes; .*for_images"):
+            kind.for_images(FlatConfig(), shape, classes)
+    smoke = run_of("digits/sim-single")
+    smoke = task_kind(smoke.task).smoke("digits/flat", replace(smoke, model=FlatConfig()))
+    assert smoke.model == FlatConfig()
 
 
 def test_a_lift_of_ones_own(guest):

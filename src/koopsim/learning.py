@@ -3,8 +3,8 @@
     koopsim.train("copy/sim-single")
     koopsim.train(model, (x, y), "runs/mine", learning=Learning(Recipe(epochs=20)))
 
-What was stopped goes on where it was when the same is asked for again, to the same bits; a finished run is read. Of a
-module of your own the trained weights are put into it.
+What was stopped goes on where it was when the same is asked for again, to the same bits; a finished run is read, if it
+is of the same data and has the figures that are asked for. Of a module of your own the trained weights are put into it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from koopsim.training import Listener, Session, load_run, resume_run, settled_ru
 __all__ = ["Learning", "train"]
 
 PLAINLY = Learning()
+LOSS_FIGURE = OwnTask.metric  # of every split, beside the metrics
 
 
 def train(
@@ -61,6 +62,10 @@ def train(
         if data is None or isinstance(data, (str, Path)):
             raise KoopsimError("koopsim.train(model, data) takes a torch Dataset, or a tuple (inputs, target).")
         place = pick_device(device)
+        if LOSS_FIGURE in learning.metrics:
+            raise KoopsimError(
+                f"metrics has {LOSS_FIGURE!r}, which is the name of the loss's own figure; call the metric otherwise."
+            )
         task = OwnTask(what, data, learning, place)
         task.refuse_misfits()
         name = f"own/{type(what).__name__}"
@@ -95,8 +100,27 @@ def _trained(
     if RunDirectory(folder).config_file.exists() and not overwrite:
         if RunDirectory(folder).read_config()[1] not in (run, settled_run(run, session) if task is None else run):
             raise KoopsimError(f"{folder} holds another run; give another folder, or overwrite=True.")
+        if task is not None:
+            _refuse_missing_figures(run, folder, task)
         return resume_run(folder, session, task)
     return start_run(run, folder, name, session, overwrite, task)
+
+
+def _refuse_missing_figures(run: Run, folder: Path, task: Task) -> None:
+    """A finished run is not judged again: what is asked for now has to be in its result."""
+    directory = RunDirectory(folder)
+    if not isinstance(task, OwnTask) or not directory.result_file.exists():
+        return
+    result, wanted = directory.read_result(), (LOSS_FIGURE, *task.learning.metrics)
+    missing = [
+        f"no {split} data" if split not in result else f"no {name!r} on its {split} data"
+        for split in task.reported(run) for name in wanted if name not in result.get(split, {})
+    ]  # fmt: skip
+    if missing:
+        raise KoopsimError(
+            f"The run in {folder} is finished, with {missing[0]}: that was not asked for when it was trained. Give "
+            "another folder, or overwrite=True to train it again."
+        )
 
 
 def load_into(folder: Path | str, model: nn.Module, device: torch.device | str = "cpu") -> nn.Module:

@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 from koopsim.errors import KoopsimError, did_you_mean
 
 GROUP = "koopsim.plugins"
+HOUSE = "koopsim"
 T = TypeVar("T")
 
 
@@ -36,6 +37,8 @@ class Registry(Generic[T]):
 
     def add(self, name: str, entry: T) -> None:
         """Make `entry` known. The same definition again takes its own place; another one of that name is refused."""
+        if _origin(entry)[0].partition(".")[0] != HOUSE:  # a guest may come before the house has been asked at all
+            _open_house(*self.rooms)
         before = self._entries.get(name)
         if before is not None and _origin(before) != _origin(entry):
             raise KoopsimError(
@@ -108,8 +111,8 @@ def _only_importing() -> Iterator[None]:
         gc.enable()
 
 
-def open_rooms(*rooms: str) -> None:
-    """Import every file of these rooms, and the installed plugins, once."""
+def _open_house(*rooms: str) -> None:
+    """Import every file of these rooms, once."""
     for room in rooms:
         if room not in _opened:
             _opened.add(room)  # first: a file of the room may ask a registry while it is imported
@@ -122,6 +125,11 @@ def open_rooms(*rooms: str) -> None:
             except BaseException:
                 _opened.discard(room)
                 raise
+
+
+def open_rooms(*rooms: str) -> None:
+    """Import every file of these rooms, and the installed plugins, once."""
+    _open_house(*rooms)
     if "plugins" not in _opened:
         _opened.add("plugins")
         for point in metadata.entry_points(group=GROUP):

@@ -57,8 +57,23 @@ class ModelKind:
     # ------------------------------------------------ how it fits what it is given
 
     def for_images(self, config: Any, shape: Shape, outputs: int) -> ModelConfig:
-        """The same model for images of this shape, with so many classes."""
-        raise KoopsimError(f"{self.title(config)} does not look at images.")
+        """The same model for images of this shape, with so many classes: by default itself, where it is one already."""
+        if self._takes(config, shape, outputs):
+            return config
+        raise KoopsimError(
+            f"{self.title(config)} does not look at images of {' x '.join(map(str, shape))} in {outputs} classes; a "
+            "kind that says for_images(config, shape, outputs) fits its models to them (docs/extending.md)."
+        )
+
+    def _takes(self, config: Any, shape: Shape, outputs: int) -> bool:
+        """Whether the model as it is answers two such images with so many numbers each."""
+        import torch
+
+        try:
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                return tuple(self.build(config).eval()(torch.zeros(2, *shape)).shape) == (2, outputs)
+        except (KoopsimError, RuntimeError, ValueError, IndexError, TypeError, AttributeError):
+            return False  # what it says of images that it does not take is for whoever gives it some
 
     def for_rows(self, config: Any, inputs: int, outputs: int) -> ModelConfig:
         """The same model for rows of so many numbers, with so many answers."""

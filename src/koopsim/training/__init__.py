@@ -88,7 +88,10 @@ def start_run(
 
 
 def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[str, Any]:
-    """Go on with the run in `out`, by its own configuration; a finished one is read. `task`: as in `start_run`."""
+    """Go on with the run in `out`, by its own configuration; a finished one is read.
+
+    `task`: as in `start_run`; its data has to be what the run was begun on, finished or not.
+    """
     if not session.world.first:
         return follow(out, session, task)
     if session.mirror is not None:
@@ -97,6 +100,8 @@ def resume_run(out: Path, session: Session, task: Task | None = None) -> dict[st
     directory = RunDirectory(out)
     name, run = directory.read_config()
     if directory.result_file.exists():
+        if task is not None:  # what was given in Python may be other data than its numbers are of
+            directory.check_data(fingerprint_of(task))
         session.world.told(None)
         return directory.read_result()
     import_ahead(session.device)
