@@ -52,6 +52,7 @@ def test_a_sound_is_read_in_any_of_its_forms(tmp_path, kind):
         (np.zeros((2, 2, 2, 2)), "one to three dimensions"),
         (np.zeros((4, 0)), "at least 2 along each axis"),
         (np.array([1 + 2j, 2]), "real numbers"),
+        (np.array([1e300, 0.0]), "single precision ends at"),
     ],
 )
 def test_what_is_no_signal_is_said_in_a_sentence(tmp_path, values, words):
@@ -146,3 +147,33 @@ def test_what_does_not_go_together(tmp_path, words, said, capsys):
     assert main(["fit", str(tmp_path / "a.npy"), *words, "--out", str(tmp_path / "fits")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "fits").exists()
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 2)])
+def test_a_sound_of_no_samples_is_one_line(shape, tmp_path, capsys):
+    file = wav(tmp_path / "empty.wav", np.zeros(shape, np.int16))
+    assert main(["fit", str(file), "--device", "cpu", "--out", str(tmp_path / "o")]) == 2
+    assert capsys.readouterr().err == f"koopsim: {file} is a sound of no samples; there is nothing to fit.\n"
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("steps", "0"), ("steps", "-1"), ("seconds", "nan"), ("seconds", "0"), ("batch", "0"), ("batch", "-3"),
+     ("seed", "-1"), ("precision", "bf16")],
+)  # fmt: skip
+def test_settings_of_a_sound_that_cannot_be_are_refused(option, value, tmp_path, capsys):
+    file = wav(tmp_path / "a.wav", np.arange(50, dtype=np.int16))
+    assert main(["fit", str(file), f"--{option}", value, "--device", "cpu", "--out", str(tmp_path / "o")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert option in said
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(("given", "used"), [([], 3e-3), (["--learning-rate", "0.01"], 0.01)])
+def test_a_learning_rate_that_pictures_have_by_default_may_be_asked_for(given, used, tmp_path):
+    file = wav(tmp_path / "a.wav", np.arange(50, dtype=np.int16))
+    few = "--steps 2 --features 4 --hidden 4 --device cpu --out".split()
+    assert main(["fit", str(file), *given, *few, str(tmp_path)]) == 0
+    assert json.loads((tmp_path / "a" / "result.json").read_text())["settings"]["learning_rate"] == used

@@ -16,7 +16,7 @@ import struct
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from koopsim.files.arrays import read_npy
 from koopsim.files.opened import MEBI, read_bytes
 from koopsim.files.tensors import write_tensors
 from koopsim.files.writing import write_atomically
+from koopsim.fitting import FitSettings
 from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.nn.folded import folded
@@ -46,6 +47,7 @@ SOUNDS, ARRAYS = (".wav",), (".npy",)
 MOST_SOUND = 4096 * MEBI
 WAV_ERRORS = (ValueError, OSError, EOFError, KeyError, TypeError, ArithmeticError, struct.error, UnboundLocalError)
 HEADER = "koopsim.signal"
+LARGEST = float(np.finfo(np.float32).max)  # a reconstruction is written in float32
 PIECE = 65_536  # points that are drawn at once
 TRIED, SOME = 20, 50  # steps whose pace is measured, steps between two reports
 
@@ -78,6 +80,10 @@ class SignalSettings:
     batch: int | None = None
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        of_a_picture = {field.name: getattr(self, field.name) for field in fields(self)}
+        FitSettings(**of_a_picture)  # what cannot be of a picture's fit cannot be here
+
 
 def is_signal(path: Path) -> bool:
     """Whether `koopsim fit` takes a file for a sound or a shape."""
@@ -94,6 +100,8 @@ def read_signal(path: Path) -> Signal:
     if not np.isfinite(samples).all():
         raise KoopsimError(f"{path} has values that are no numbers; fill or cut them first.")
     low, high = float(samples.min()), float(samples.max())
+    if max(-low, high) > LARGEST:
+        raise KoopsimError(f"{path} goes from {low:g} to {high:g}; single precision ends at {LARGEST:.1e}: scale it.")
     if low == high:
         raise KoopsimError(f"{path} is {low:g} everywhere; there is nothing to fit.")
     return Signal(path.stem, ((samples - low) / (high - low)).astype(np.float32), low, high, rate)
@@ -109,6 +117,8 @@ def _sound(path: Path) -> tuple[int, NDArray]:
             rate, samples = wavfile.read(io.BytesIO(read_bytes(path, MOST_SOUND, ".wav")))
     except WAV_ERRORS as error:
         raise KoopsimError(f"{path} is not a whole .wav file: {str(error).splitlines()[0]}.") from error
+    if not samples.size:
+        raise KoopsimError(f"{path} is a sound of no samples; there is nothing to fit.")
     return rate, samples.reshape(len(samples), -1)
 
 

@@ -253,6 +253,35 @@ def test_render_at_its_own_size_is_the_reconstruction(fitted, tmp_path, capsys):
     assert "--overwrite" in capsys.readouterr().err
 
 
+def test_render_writes_the_form_that_the_ending_says(fitted, tmp_path, capsys):
+    folder = str(fitted / "fits" / "waves")
+    truth = read_picture(fitted / "fits" / "waves" / "reconstruction.png").pixels
+    for name, form, least in (("r.JPG", "JPEG", 30), ("r.webp", "WEBP", np.inf), ("r.PNG", "PNG", np.inf)):
+        assert main(["render", folder, "--out", str(tmp_path / name), "--device", "cpu"]) == 0
+        with Image.open(tmp_path / name) as again:
+            assert again.format == form
+        assert psnr(truth, read_picture(tmp_path / name).pixels) >= least
+    capsys.readouterr()
+    for name in ("r", "r.gif", "r.pngg"):
+        assert main(["render", folder, "--out", str(tmp_path / name), "--device", "cpu"]) == 2
+        assert "ends in .png, .jpg or .webp" in one_line(capsys)
+        assert not (tmp_path / name).exists()
+    big = ["--size", "70000x1", "--out", str(tmp_path / "b.jpg"), "--device", "cpu"]
+    assert main(["render", folder, *big]) == 2
+    assert "at most 65,500 pixels a side" in one_line(capsys)
+
+
+def test_what_a_jpeg_cannot_hold_is_not_rendered_as_one(tmp_path, capsys):
+    for name, pixels in (("alpha", waves(16, 25, 4)), ("deep", waves(20, 30, 1)[:, :, 0].astype(np.uint16) * 257)):
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+        arguments = [*QUICK, "--steps", "2", "--no-animation", "--out", str(tmp_path)]
+        assert main(["fit", str(tmp_path / f"{name}.png"), *arguments]) == 0
+        capsys.readouterr()
+        assert main(["render", str(tmp_path / name), "--out", str(tmp_path / "r.jpg"), "--device", "cpu"]) == 2
+        assert "a .jpg cannot hold" in one_line(capsys)
+    assert not (tmp_path / "r.jpg").exists()
+
+
 def test_render_of_a_region_is_that_part_of_the_whole(fitted, tmp_path, capsys):
     folder, out = fitted / "fits" / "waves", tmp_path / "r.png"
     arguments = ["--size", "56x40", "--region", "0.5,0.25,1,0.75", "--out", str(out), "--device", "cpu", "--json"]

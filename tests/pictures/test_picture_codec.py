@@ -23,7 +23,7 @@ from koopsim.picture_codec import (
     unpacked,
     within,
 )
-from koopsim.pictures import jpeg_within, psnr
+from koopsim.pictures import codec_sizes, jpeg_within, psnr
 
 
 @pytest.fixture
@@ -114,6 +114,11 @@ def test_jpeg_at_equal_bytes_is_the_best_it_can_do():
     assert many.bytes <= 4000
     assert few.psnr < many.psnr
     assert few.scale > 1  # at so few bytes a smaller picture is better
+    sharp = np.zeros((64, 64, 3), np.uint8)
+    sharp[:, :, 2], sharp[12:52, 12:52] = 128, (255, 165, 0)  # 4:2:0 smears its edges: 25 dB at any quality
+    assert jpeg_within(sharp, 10**6).psnr > 50
+    assert codec_sizes(sharp, 45.0).jpeg_psnr > 45
+    assert jpeg_within(sharp[:, :, :1].copy(), 10**6).quality == 100
     assert jpeg_within(pixels, 50) is None
     assert jpeg_within(np.zeros((4, 4, 4), np.uint8), 9999) is None
     assert psnr(pixels, pixels) == np.inf

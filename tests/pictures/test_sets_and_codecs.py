@@ -75,9 +75,11 @@ def test_jpeg_at_equal_psnr_is_the_smallest_that_is_as_good():
     found = codec_sizes(pixels, 30.0)
     assert found.jpeg_psnr >= 30.0
     assert found.jpeg_bytes < found.png_bytes
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=found.jpeg_quality - 1)
-    assert psnr(pixels, np.asarray(Image.open(file))) < 30.0
+    for subsampling in ("4:4:4", "4:2:0"):
+        for quality in range(1, 101):
+            file = io.BytesIO()
+            Image.fromarray(pixels).save(file, "JPEG", quality=quality, subsampling=subsampling, optimize=True)
+            assert file.tell() >= found.jpeg_bytes or psnr(pixels, np.asarray(Image.open(file))) < 30.0
     assert codec_sizes(pixels, 90.0).jpeg_bytes is None  # no JPEG is that good
     assert codec_sizes(np.dstack([pixels, pixels[:, :, :1]]), 30.0).jpeg_bytes is None  # it has no alpha
     assert codec_sizes(pixels.astype(np.uint16)[:, :, :1], 30.0).jpeg_bytes is None

@@ -39,8 +39,8 @@ class Arguments:
     bandwidth: float | None = None
     """The length scale of the features in pixels or samples; small is sharp. By default from the picture's size, or
     the signal's spectrum."""
-    learning_rate: float = 1e-2
-    """Of Adam at the start; it falls to zero along a cosine."""
+    learning_rate: float | None = None
+    """Of Adam at the start, from where it falls to zero along a cosine; by default 0.01, of sounds and shapes 0.003."""
     batch: int | None = None
     """Pixels a step; by default all of a small picture, a random draw of a large one."""
     bytes: int | None = None
@@ -86,10 +86,7 @@ def _pictures(arguments: Arguments, session: Any) -> int:
     from koopsim.fitting import FitSettings
     from koopsim.progress import Progress
 
-    settings = FitSettings(
-        arguments.features, arguments.hidden, arguments.bandwidth, arguments.learning_rate, arguments.steps,
-        arguments.seconds, arguments.batch, arguments.seed, arguments.precision, arguments.animation,
-    )  # fmt: skip
+    settings = FitSettings(**_given(arguments), precision=arguments.precision, frames=arguments.animation)
     kept = Keeping("float16" if arguments.float16 else arguments.weights, arguments.bytes, arguments.overwrite)
     sized(settings, kept, 3)  # a budget that is too small is said before anything is read
     paths = picture_files(arguments.pictures)
@@ -126,7 +123,9 @@ def _signals(arguments: Arguments, session: Any) -> int:
             raise KoopsimError(f"There is no file {path}.")
     if arguments.bytes is not None or arguments.float16 or arguments.weights != "float32":
         raise KoopsimError("--bytes, --weights and --float16 are for pictures; leave them out for sounds and shapes.")
-    settings, results = SignalSettings(**_own_settings(arguments)), []
+    if arguments.precision != "float32":
+        raise KoopsimError("--precision is for pictures; sounds and shapes are fitted in float32, so leave it out.")
+    settings, results = SignalSettings(**_given(arguments)), []
     for path, folder in zip(arguments.pictures, _folders(list(arguments.pictures), arguments), strict=True):
         with Progress(path.name) as progress:
             own = replace(session, listen=progress)
@@ -138,13 +137,10 @@ def _signals(arguments: Arguments, session: Any) -> int:
     return 0
 
 
-def _own_settings(arguments: Arguments) -> dict[str, Any]:
-    """What was given; a picture's defaults are not a signal's."""
-    plain, names = (
-        Arguments(()),
-        ("features", "hidden", "learning_rate", "bandwidth", "steps", "seconds", "batch", "seed"),
-    )
-    return {name: getattr(arguments, name) for name in names if getattr(arguments, name) != getattr(plain, name)}
+def _given(arguments: Arguments) -> dict[str, Any]:
+    """Of what pictures and signals both have, what was said; the rest they choose for themselves."""
+    both = ("features", "hidden", "bandwidth", "learning_rate", "steps", "seconds", "batch", "seed")
+    return {name: getattr(arguments, name) for name in both if getattr(arguments, name) is not None}
 
 
 def _show_signal(result: dict[str, Any], folder: Path) -> None:

@@ -1,25 +1,29 @@
 """koopsim render: the picture that a network is, at any size."""
 
+import io
 import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from koopsim.cli import parse
 from koopsim.errors import KoopsimError
 
+AT_ONCE = {".jpg": ("JPEG", 65_500), ".jpeg": ("JPEG", 65_500), ".webp": ("WEBP", 16_383)}  # format, longest side
+OPTIONS = {"JPEG": {"quality": 95, "subsampling": "4:4:4"}, "WEBP": {"lossless": True}}
+
 
 @dataclass(frozen=True)
 class Arguments:
-    """Draw a network of 'koopsim fit' at any resolution, band by band, so that memory stays small."""
+    """Draw a network of 'koopsim fit' at any resolution; a PNG band by band, so that memory stays small."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="NETWORK")]
     """network.safetensors, or the folder it is in."""
     out: Path = Path("rendered.png")
-    """The PNG to write."""
+    """The picture to write: a .png, or of 8 bits a .jpg or .webp."""
     size: str | None = None
     """WIDTHxHEIGHT, or one number for the longer side; by default the size the picture had."""
     region: str = "0,0,1,1"
@@ -41,18 +45,18 @@ def main(argv: list[str]) -> int:
         raise KoopsimError(f"There is no folder {arguments.out.parent} to write {arguments.out.name} into.")
     from koopsim.engine.drive import pick_device
     from koopsim.files.writing import refuse_special, sweep
-    from koopsim.picture_network import bands, load_network
-    from koopsim.pictures.png import write_png
+    from koopsim.picture_network import load_network
 
     refuse_special(arguments.out)
+    if arguments.out.suffix.lower() not in (".png", *AT_ONCE):
+        raise KoopsimError(f"--out is {arguments.out}; give a file that ends in .png, .jpg or .webp.")
     sweep(arguments.out.parent)
     device = pick_device(arguments.device)
     model, info = load_network(arguments.model, device)
     shape = ((region[2] - region[0]) * info.width, (region[3] - region[1]) * info.height)
     width, height = read_size(arguments.size, shape)
     try:
-        drawn = bands(model, info, width, height, region)
-        write_png(arguments.out, width, height, info.channels, info.bits, drawn)
+        _write(arguments.out, model, info, width, height, region)
     except OSError as error:
         raise KoopsimError(f"Cannot write {arguments.out}: {error.strerror}.") from error
     if arguments.json:
@@ -61,6 +65,31 @@ def main(argv: list[str]) -> int:
     else:
         print(f"{arguments.out}: {info.name}, {width} x {height}, {info.channels} channels of {info.bits} bits")
     return 0
+
+
+def _write(out: Path, model: Any, info: Any, width: int, height: int, region: Any) -> None:
+    """The picture in the form that the file's ending says."""
+    from koopsim.files.memory import require_memory
+    from koopsim.picture_network import bands, draw
+    from koopsim.pictures.png import write_png
+    from koopsim.pictures.read import as_image
+    from koopsim.runs import write_atomically
+
+    ending = out.suffix.lower()
+    if ending == ".png":
+        write_png(out, width, height, info.channels, info.bits, bands(model, info, width, height, region))
+        return
+    form, longest = AT_ONCE[ending]
+    if info.bits != 8 or (form == "JPEG" and info.channels in (2, 4)):
+        raise KoopsimError(
+            f"{info.name} has {info.channels} channels of {info.bits} bits, which a {ending} cannot hold; give a .png."
+        )
+    if max(width, height) > longest:
+        raise KoopsimError(f"A {ending} has at most {longest:,} pixels a side, not {width} x {height}; give a .png.")
+    require_memory(3 * width * height * info.channels, f"A {ending} of {width} x {height} asks for")
+    file = io.BytesIO()
+    as_image(draw(model, info, width, height, region)).save(file, form, **OPTIONS[form])
+    write_atomically(out, file.getvalue())
 
 
 def read_size(text: str | None, natural: tuple[float, float]) -> tuple[int, int]:

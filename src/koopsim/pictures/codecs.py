@@ -1,8 +1,10 @@
 """What a picture weighs: as PNG, and as a JPEG that is as good as the network, or as small.
 
 PSNR = -10 log10( mean (a - b)^2 ),   values in [0, 1]
-as good    the least JPEG quality whose PSNR is at least the network's
+as good    the smallest JPEG whose PSNR is at least the network's
 as small   the best PSNR of a JPEG of at most so many bytes, of the picture as it is or of a smaller one scaled up again
+
+Colour at every pixel (4:4:4) and at every second one each way (4:2:0), qualities up to 100: whichever is better.
 """
 
 import io
@@ -16,6 +18,8 @@ from PIL import Image
 from koopsim.pictures.read import as_image, png_bytes
 
 SCALES = (1, 2, 4)  # a small JPEG is better of a smaller picture
+CHROMA = ("4:4:4", "4:2:0")
+QUALITIES = 1, 100
 BAND = 512  # rows at a time, so that a 40-megapixel picture is not copied in float64
 
 
@@ -42,21 +46,45 @@ class CodecSizes:
 
 def codec_sizes(pixels: NDArray, wanted: float) -> CodecSizes:
     """The picture as PNG, and as the smallest JPEG of at least `wanted` dB (8 bits, no alpha)."""
-    png = len(png_bytes(pixels))
-    if pixels.shape[2] in (2, 4) or pixels.dtype != np.uint8:
+    png, found = len(png_bytes(pixels)), None
+    if not _held_by_jpeg(pixels):
         return CodecSizes(png, None, None, None)
-    image, best, low, high = as_image(pixels), None, 1, 100
-    while low <= high:  # PSNR grows with quality
-        quality = (low + high) // 2
-        file = io.BytesIO()
-        image.save(file, "JPEG", quality=quality)
-        with Image.open(io.BytesIO(file.getvalue())) as again:
-            reached = psnr(pixels, np.asarray(again).reshape(pixels.shape))
-        if reached >= wanted:
-            best, high = CodecSizes(png, len(file.getvalue()), quality, reached), quality - 1
-        else:
-            low = quality + 1
-    return best or CodecSizes(png, None, None, None)
+    image = as_image(pixels)
+    for chroma in _chroma(image):
+        low, high = QUALITIES
+        while low <= high:  # PSNR grows with quality
+            quality = (low + high) // 2
+            file = _jpeg(image, quality, chroma)
+            reached = psnr(pixels, _seen(file, image))
+            if reached >= wanted:
+                high = quality - 1
+                if found is None or len(file) < found[0]:
+                    found = len(file), quality, reached
+            else:
+                low = quality + 1
+    return CodecSizes(png, *(found or (None, None, None)))
+
+
+def _held_by_jpeg(pixels: NDArray) -> bool:
+    return pixels.shape[2] in (1, 3) and pixels.dtype == np.uint8
+
+
+def _chroma(image: Image.Image) -> tuple[str, ...]:
+    """What is tried; a grey picture has no colour to leave out."""
+    return CHROMA if image.mode == "RGB" else CHROMA[:1]
+
+
+def _jpeg(image: Image.Image, quality: int, chroma: str) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality, optimize=True, subsampling=chroma)
+    return file.getvalue()
+
+
+def _seen(file: bytes, image: Image.Image) -> NDArray:
+    """The pixels of a JPEG, at the size of `image`."""
+    with Image.open(io.BytesIO(file)) as again:
+        whole = again if again.size == image.size else again.resize(image.size, Image.Resampling.LANCZOS)
+        return np.asarray(whole).reshape(image.height, image.width, -1)
 
 
 @dataclass(frozen=True)
@@ -71,26 +99,24 @@ class EqualBytes:
 
 def jpeg_within(pixels: NDArray, budget: int) -> EqualBytes | None:
     """None where JPEG cannot hold such a picture, or not in so few bytes."""
-    if pixels.shape[2] in (2, 4) or pixels.dtype != np.uint8:
+    if not _held_by_jpeg(pixels):
         return None
     image, best = as_image(pixels), None
     for scale in SCALES:
         size = max(1, image.width // scale), max(1, image.height // scale)
         small = image if scale == 1 else image.resize(size, Image.Resampling.LANCZOS)
-        found, low, high = None, 1, 95
-        while low <= high:  # bytes grow with quality
-            quality = (low + high) // 2
-            file = io.BytesIO()
-            small.save(file, "JPEG", quality=quality, optimize=True)
-            if len(file.getvalue()) <= budget:
-                found, low = (quality, file.getvalue()), quality + 1
-            else:
-                high = quality - 1
-        if found is None:
-            continue
-        with Image.open(io.BytesIO(found[1])) as again:
-            whole = again if scale == 1 else again.resize(image.size, Image.Resampling.LANCZOS)
-            reached = psnr(pixels, np.asarray(whole).reshape(pixels.shape))
-        if best is None or reached > best.psnr:
-            best = EqualBytes(reached, len(found[1]), found[0], scale)
+        for chroma in _chroma(image):
+            found, (low, high) = None, QUALITIES
+            while low <= high:  # bytes grow with quality
+                quality = (low + high) // 2
+                file = _jpeg(small, quality, chroma)
+                if len(file) <= budget:
+                    found, low = (quality, file), quality + 1
+                else:
+                    high = quality - 1
+            if found is None:
+                continue
+            reached = psnr(pixels, _seen(found[1], image))
+            if best is None or reached > best.psnr:
+                best = EqualBytes(reached, len(found[1]), found[0], scale)
     return best
