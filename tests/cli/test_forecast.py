@@ -68,8 +68,8 @@ def test_bands_hold_what_happens(tmp_path, capsys):
     t = np.arange(500)
     Z = np.c_[np.cos(0.1 * t), np.sin(0.1 * t)] + 0.05 * rng.standard_normal((500, 2))
     np.save(tmp_path / "z.npy", Z[:400])
-    for options in ((), ("--method", "optimised")):
-        found = answered(capsys, "forecast", tmp_path / "z.npy", "--steps", 60, "--degree", 1, *options)
+    for options in (("--degree", 1), ("--method", "optimised")):
+        found = answered(capsys, "forecast", tmp_path / "z.npy", "--steps", 60, *options)
         inside = np.abs(np.array(found["values"]) - Z[400:460]) <= 2 * np.array(found["errors"])
         assert inside.mean() > 0.85
 
@@ -114,6 +114,90 @@ def test_gaps_and_uneven_times_are_said(tmp_path, capsys):
     found = answered(capsys, "spectrum", tmp_path / "u.csv", "--degree", 1, "--dt", 0.1)
     assert any("spline" in note for note in found["said"])
     assert max(m["frequency"] for m in found["modes"]) == pytest.approx(0.8 / (2 * np.pi), rel=1e-3)
+
+
+def damped(t):
+    return 0.95**t * np.cos(0.3 * t)
+
+
+@pytest.mark.parametrize("timed", [True, False])
+@pytest.mark.parametrize("options", [(), ("--method", "optimised", "--modes", 2)])
+def test_a_gap_is_not_the_end(tmp_path, capsys, timed, options):
+    """The forecast goes on from the last sample there is, not from where the longest piece ends."""
+    rows = [f"{t},{damped(t):.17g}" if timed else f"{damped(t):.17g}" for t in range(100)]
+    rows[60] = "60," if timed else "nan"
+    (tmp_path / "g.csv").write_text("\n".join(["t,x" if timed else "x", *rows]) + "\n")
+    found = answered(capsys, "forecast", tmp_path / "g.csv", "--steps", 5, *options)
+    assert found["times"] == pytest.approx(np.arange(100, 105))
+    np.testing.assert_allclose(np.array(found["values"])[:, 0], damped(np.arange(100, 105)), atol=1e-6)
+    assert found["from"] == {"trajectory": 1, "trajectories": 1, "samples": 39, "time": 99.0}
+    assert main(["forecast", str(tmp_path / "g.csv"), *map(str, options)]) == 0
+    out = capsys.readouterr().out
+    assert "goes on from the last piece: 39 samples up to time 99" in out
+    assert "2 pieces of 39 to 60" in out
+
+
+def test_a_last_piece_too_short_for_its_delays(tmp_path, capsys):
+    x = damped(np.arange(100))
+    x[95] = np.nan
+    np.save(tmp_path / "g.npy", x)
+    assert "--delays 3" in refused(capsys, "forecast", tmp_path / "g.npy", "--steps", 5)
+    assert answered(capsys, "forecast", tmp_path / "g.npy", "--steps", 5, "--delays", 3)["times"][0] == 100
+
+
+def test_of_several_trajectories_the_one_that_ends_last(tmp_path, capsys):
+    lines = ["t,trajectory,x"]
+    for k, (start, stop) in enumerate([(0, 50), (30, 60), (10, 40)]):
+        lines += [f"{t},{k},{damped(t):.17g}" for t in range(start, stop)]
+    (tmp_path / "s.csv").write_text("\n".join(lines) + "\n")
+    found = answered(capsys, "forecast", tmp_path / "s.csv", "--steps", 2)
+    assert found["times"] == [60, 61]
+    assert found["from"]["trajectory"] == 2
+    assert any("trajectory 2 of 3" in note for note in found["said"])
+    np.save(tmp_path / "z.npy", np.stack([wave(T), 2 * wave(T), 3 * wave(T)]))
+    found = answered(capsys, "forecast", tmp_path / "z.npy", "--steps", 1)
+    assert found["from"]["trajectory"] == 3  # without times the last in the file
+    np.testing.assert_allclose(found["values"][0], 3 * wave(np.array([45.0]))[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [("--delays", 0), ("--method", "optimised", "--modes", 1)])
+def test_both_parts_of_complex_numbers(tmp_path, capsys, options):
+    z = (0.95 * np.exp(0.3j)) ** np.arange(105)
+    np.save(tmp_path / "c.npy", z[:100])
+    found = answered(capsys, "forecast", tmp_path / "c.npy", "--steps", 5, "--out", tmp_path / "f", *options)
+    assert found["names"] == ["z0.re", "z0.im"]
+    np.testing.assert_allclose(found["values"], np.c_[z.real, z.imag][100:], atol=1e-8)
+    assert (tmp_path / "f" / "forecast.csv").read_text().startswith("time,z0.re,z0.re_low,z0.re_high,z0.im,")
+
+
+@pytest.mark.parametrize(
+    ("verb", "options", "sentence"),
+    [
+        ("spectrum", "--degree 0", "--degree is 0"),
+        ("spectrum", "--dictionary rff --bandwidth 0", "--bandwidth is 0"),
+        ("forecast", "--dictionary nystrom --bandwidth -1", "--bandwidth is -1"),
+        ("forecast", "--method optimised --modes 0", "n_modes >= 1"),
+        ("forecast", "--modes 3", "--modes: exponentials are counted for --method optimised"),
+        ("forecast", "--method optimised --control x", "--control: --method optimised"),
+        ("forecast", "--method optimised --degree 2 --delays 3", "--delays, --degree"),
+    ],
+)
+def test_an_option_is_used_or_refused(table, capsys, verb, options, sentence):
+    assert sentence in refused(capsys, verb, table, *options.split())
+
+
+def test_the_head_of_exponentials_names_no_other_fit(table, capsys):
+    assert main(["forecast", str(table), "--method", "optimised"]) == 0
+    assert "misfit" not in capsys.readouterr().out
+
+
+def test_a_forecast_that_overflows_says_where(tmp_path, capsys):
+    np.save(tmp_path / "up.npy", 1.1 ** np.arange(40))
+    for options in (("--delays", 0, "--degree", 1), ("--method", "optimised", "--modes", 1)):
+        said = refused(capsys, "forecast", tmp_path / "up.npy", "--steps", 100000, *options)
+        first = int(said.split("from step ")[1].split()[0])
+        assert first == pytest.approx(np.log(np.finfo(float).max) / np.log(1.1) - 39, abs=2)
+        assert "--steps" in said
 
 
 def test_refusals(table, tmp_path, capsys):

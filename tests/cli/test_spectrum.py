@@ -206,7 +206,7 @@ def test_refusals(tmp_path, capsys, runs):
         (tmp_path / "bad.csv").write_text(text)
         assert words in refused(capsys, tmp_path / "bad.csv")
     (tmp_path / "bytes.csv").write_bytes(b"\xff\xfe\x00\x01")
-    assert "cannot be read" in refused(capsys, tmp_path / "bytes.csv")
+    assert "line 1 is no UTF-8" in refused(capsys, tmp_path / "bytes.csv")
     assert "--inputs is 0" in refused(capsys, runs / "deq", "--inputs", "0")
     (tmp_path / "run").mkdir()
     assert "not a run directory" in refused(capsys, tmp_path / "run")
@@ -229,3 +229,38 @@ def test_a_broken_checkpoint(runs, tmp_path, capsys):
     whole = (tmp_path / "broken" / "checkpoint.safetensors").read_bytes()
     (tmp_path / "broken" / "checkpoint.safetensors").write_bytes(whole[:100])
     assert "not a whole koopsim checkpoint" in refused(capsys, tmp_path / "broken")
+
+
+@pytest.mark.parametrize("heading", ["t [s]", "time (s)", "Time", "T"])
+def test_a_heading_with_a_unit_is_time(tmp_path, capsys, heading):
+    rows = [f"{0.1 * k:.1f},{np.cos(0.3 * k):.17g},5" for k in range(60)]
+    (tmp_path / "a.csv").write_text("\n".join([f"{heading},x,level", *rows]) + "\n")
+    found = spectrum(capsys, tmp_path / "a.csv")
+    assert found["dt"] == pytest.approx(0.1)
+    assert "level never changes" in found["said"]
+    assert found["case"] == "invariant-set"  # delays, as for a series alone: the constant column is none
+
+
+def test_a_matrix_of_one_row(tmp_path, capsys):
+    for number, case in ((0.5, "origin"), (2.0, "divergent")):
+        np.save(tmp_path / "a.npy", np.array([[number]]))
+        assert spectrum(capsys, tmp_path / "a.npy")["case"] == case
+    np.save(tmp_path / "a.npy", np.array([0.5]))
+    assert "at least two points in time" in refused(capsys, tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.array([[0.5]]))
+    assert main(["forecast", str(tmp_path / "a.npy")]) == 2
+    assert "needs two samples; got 1." in capsys.readouterr().err
+
+
+def test_what_explodes_is_told_without_numpy(tmp_path, capsys):
+    """RuntimeWarnings are errors here: none is on the way to an answer, or to a sentence."""
+    k = np.arange(60)
+    for name, x in (("a", 10.0 ** (2 * k)), ("b", np.exp(np.exp(0.09 * k))), ("c", 10.0 ** np.arange(0, 149, 3))):
+        np.save(tmp_path / f"{name}.npy", x)
+        found = spectrum(capsys, tmp_path / f"{name}.npy")
+        assert found["case"] in ("divergent", "undecided")
+        assert max(real for real, _ in found["eigenvalues"]) > 90
+        assert "too large to be squared" in refused(capsys, tmp_path / f"{name}.npy", "--degree", 3)
+    rows = [f"{np.cos(0.3 * j):.6g},{1e200 * np.sin(0.3 * j):.6g}" for j in k]
+    (tmp_path / "u.csv").write_text("\n".join(["speed,load", *rows]) + "\n")
+    assert "the numbers of load reach 1.0e+200" in refused(capsys, tmp_path / "u.csv")

@@ -22,6 +22,25 @@ class Halving(nn.Module):
         return 0.5 * z + x
 
 
+linear = nn.Linear(2, 2)
+
+
+def of_float32(z, x):
+    return torch.tanh(0.5 * linear(z) + x)
+
+
+class OfFloat32(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, z, x):
+        return torch.tanh(0.5 * self.linear(z) + x)
+
+
+made = OfFloat32()
+
+
 class Sized(nn.Module):
     def __init__(self, size):
         super().__init__()
@@ -76,6 +95,17 @@ def test_a_function_and_a_class_of_ones_own(own, capsys):
     assert halving["cases"] == ["fixed-point"] * 3
     assert halving["jacobian_radius"] == pytest.approx([0.5] * 3)
     assert all(s["kind"] == "point" for s in halving["sets"])
+
+
+def test_weights_of_float32_as_torch_makes_them(own, capsys):
+    """A function that closes over them, a class and an instance: one cell, one answer."""
+    one, two, three = (
+        spectrum(capsys, "--cell", f"own_cells:{name}", "--inputs", 2, "--steps", 100)
+        for name in ("of_float32", "OfFloat32", "made")
+    )
+    assert one["cases"] == ["fixed-point"] * 2
+    assert 0.01 < max(one["jacobian_radius"]) < 1
+    assert two["jacobian_radius"] == three["jacobian_radius"] == pytest.approx(one["jacobian_radius"], rel=1e-9)
 
 
 @pytest.mark.parametrize(

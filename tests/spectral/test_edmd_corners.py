@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg import block_diag
+from sklearn.exceptions import NotFittedError
 
-from koopsim.spectral import EDMD, Delays, Identity, RandomFourier
+from koopsim.spectral import EDMD, Delays, Identity, OptimisedDMD, RandomFourier
 
 RNG = np.random.default_rng
 
@@ -123,3 +124,30 @@ def test_inputs_go_along_with_the_past():
     still = EDMD(Identity()).fit((np.ones((4, 1)), np.ones((4, 1)))).mode_table()
     assert still.lifetime.tolist() == [np.inf]
     assert EDMD(Identity()).fit((np.ones((4, 1)), 0.5 * np.ones((4, 1)))).mode_table().amplitude == pytest.approx([1])
+
+
+def test_before_a_fit_every_method_says_so():
+    Z = np.arange(8.0).reshape(4, 2)
+    plain = EDMD()
+    asked = [
+        lambda: plain.predict(Z), lambda: plain.forecast(Z[0], 2), lambda: plain.transform(Z), plain.verdict,
+        lambda: plain.eigenvalues_, lambda: plain.modes_, lambda: plain.score(Z), plain.mode_table, plain.plot_summary,
+        lambda: plain.eigenfunctions(Z), lambda: plain.residuals_on(Z), lambda: plain.pseudospectrum([1.0]),
+        lambda: OptimisedDMD().predict([1.0]), lambda: OptimisedDMD().frequencies_,
+    ]  # fmt: skip
+    for ask in asked:
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            ask()
+
+
+def test_states_that_cannot_be_squared_are_refused():
+    big = 1e200 * np.cos(np.arange(40.0))[:, None]
+    for model in (EDMD(Identity()), OptimisedDMD(2)):
+        with pytest.raises(ValueError, match=r"the states reach 1\.0e\+200; squares beyond 1e\+150 overflow"):
+            model.fit(big)
+
+
+def test_one_sample_that_outweighs_the_rest_shows_nothing():
+    """10^(3 l): without its last stretch nothing of it is left, and no number is divided by zero."""
+    said = EDMD(Delays(3)).fit(10.0 ** np.arange(0, 149, 3)[:, None]).verdict().reasons
+    assert any("too few to hold any out, so nothing is shown" in reason for reason in said)

@@ -37,9 +37,9 @@ def test_how_many_exponentials_a_forecast_has(m, d, count, monkeypatch):
     given = Observations([np.ones((m, d))], None, [10.0], 0.5, tuple("abcde"[:d]), ())
     found = forecasts.forecast_by_exponentials(given, 2, None)
     assert (asked[0].n_modes, asked[0].bags) == (count, 40)
-    assert_allclose(asked[0].times, 0.5 * np.arange(m))
-    assert_allclose(found.values[:, 0], [0.5 * m, 0.5 * (m + 1)])
-    assert_allclose(found.times, 10 + found.values[:, 0])
+    assert_allclose(asked[0].times, 10 + 0.5 * np.arange(m))
+    assert_allclose(found.values[:, 0], [10 + 0.5 * m, 10 + 0.5 * (m + 1)])
+    assert_allclose(found.times, found.values[:, 0])
     assert_allclose(found.errors, 5.0)
     assert found.said == ("optimised DMD, rates -1 +2i (+- 0.5)",)
     forecasts.forecast_by_exponentials(given, 1, 3)
@@ -59,7 +59,10 @@ def test_errors_are_those_of_what_was_held_back(dictionary, past):
     apart = EDMD(dictionary).fit([z[:32], other])
     assert_allclose(found.errors, apart.forecast_errors(z[32 - past :], 3)[1:])
     assert_allclose(found.values, model.forecast(z if past else z[-1], 3)[1:])
-    assert found.said == ("errors as on the last 8 samples, held back",)
+    assert found.said == (
+        "goes on from trajectory 1 of 3: 40 samples up to time 39",
+        "errors as on the last 8 samples of the longest piece, held back",
+    )
     early = forecasts.forecast_by_edmd(given, 3, model, 0.97)  # too little is left to be fitted
-    assert "too few to hold any back" in early.said[0]
+    assert "too few to hold any back" in early.said[-1]
     assert_allclose(early.errors, model.forecast_errors(z, 3)[1:])

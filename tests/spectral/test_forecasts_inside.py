@@ -41,22 +41,26 @@ def test_a_forecast_of_a_file_by_hand():
     """x_l = 0.9^l cos(0.4 l): two delays know it; errors are those of the last fifth, which was held back."""
     l = np.arange(45)
     x = (0.97**l * np.cos(0.4 * l))[:, None]
-    seen = Observations([x[:3], x[:40]], None, [100.0, 5.0], 0.5, ("x",), ())
-    assert seen.longest == 1
+    seen = Observations([x[:3], x[:40]], None, [0.0, 5.0], 0.5, ("x",), ())
+    assert seen.longest == seen.latest == 1
     model = EDMD(Delays(2)).fit([x[:40]])
     found = forecast_by_edmd(seen, 5, model, 0.2)
     assert_allclose(found.values, x[40:], atol=1e-8)
     assert_allclose(found.times, 5.0 + 0.5 * l[40:])
     assert_allclose(found.past_times, 5.0 + 0.5 * l[:40])
-    assert found.said == ("errors as on the last 8 samples, held back",)
+    assert found.origin == {"trajectory": 2, "trajectories": 2, "samples": 40, "time": 24.5}
+    assert found.said == (
+        "goes on from trajectory 2 of 2: 40 samples up to time 24.5",
+        "errors as on the last 8 samples of the longest piece, held back",
+    )
     assert found.errors.shape == (5, 1)
     assert found.errors.max() < 1e-8
     far = forecast_by_edmd(seen, 12, model, 0.2)
-    assert far.said[0].endswith("; beyond 7 steps they are at least so large")
+    assert far.said[-1].endswith("; beyond 7 steps they are at least so large")
     assert_allclose(far.errors[7:], np.broadcast_to(far.errors[:7].max(axis=0), (5, 1)))
     short = Observations([x[:5]], None, [0.0], 1.0, ("x",), ())
     assert "too few to hold any back" in forecast_by_edmd(short, 1, EDMD(Delays(2)).fit(x[:5]), 0.2).said[0]
-    waves = forecast_by_exponentials(seen, 5, 2)
+    waves = forecast_by_exponentials(Observations([x[:40]], None, [5.0], 0.5, ("x",), ()), 5, 2)
     assert_allclose(waves.values, x[40:], atol=1e-6)
     assert waves.errors.max() < 1e-6
     assert waves.said[0].startswith("optimised DMD, rates -0.06092 +0.8i")

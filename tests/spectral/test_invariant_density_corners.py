@@ -92,3 +92,14 @@ def test_single_points_and_rows_of_points():
     model = EDMD(Monomials(1)).fit((two, 0.5 * two))
     assert perron_frobenius(model).evaluate([0.1, 0.2]).shape == (1, 1)
     assert perron_frobenius(EDMD(Monomials(1)).fit((two[:, :1], 0.5 * two[:, :1]))).evaluate([0.1, 0.2]).shape == (1, 2)
+
+
+def test_what_is_averaged_is_a_function():
+    d = invariant_density(RNG(0).random(500))
+    assert_allclose(d.average(lambda z: 3.0), [3.0])  # the same everywhere
+    with pytest.raises(ValueError, match="takes a function of states"):
+        d.average(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"a row for each of \d+ states; g gave shape \(10, 1\)"):
+        d.average(lambda z: z[:10])
+    with pytest.raises(ValueError, match="real numbers"):
+        d.average(lambda z: None)

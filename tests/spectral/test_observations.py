@@ -21,6 +21,9 @@ def test_how_a_file_is_fitted():
     assert not isinstance(fitted(seen(40), dictionary=Monomials(1)).dictionary_, Delays)
     assert not isinstance(fitted(seen(40, d=2)).dictionary_, Delays)
     assert not isinstance(fitted(seen(40), delays=0).dictionary_, Delays)
+    still = seen(40)
+    beside = Observations([np.c_[still.pieces[0], np.ones(40)]], None, [0.0], 1.0, ("a", "b"), ())
+    assert fitted(beside).dictionary_.delays == 10  # a column that never changes is none
     for length, rank in ((15, None), (14, "auto")):  # 12 pairs for three numbers
         assert fitted(seen(length), delays=2).rank == rank
     for length, rank in ((9, None), (8, "auto")):
@@ -37,13 +40,14 @@ def test_how_a_file_is_fitted():
 
 def test_what_is_said_of_a_file():
     hole = np.array([[1.0], [2.0], [np.nan], [3.0], [4.0]])
-    found = _without_times([hole, hole[:2]], None)
+    found, of = _without_times([hole, hole[:2]], None)
+    assert of == [0, 0, 1]
     assert [len(p) for p in found.pieces] == [2, 2, 2]
     assert found.said == ("missing values cut the file into 3 pieces",)
-    assert (found.dt, found.starts) == (1.0, [0.0] * 3)
-    assert _without_times([hole[:2]], 0.5).said == ()
-    assert _without_times([hole[:2]], 0.5).dt == 0.5
-    assert _without_times([hole[:3]], None).said == ()
+    assert (found.dt, found.starts) == (1.0, [0.0, 3.0, 0.0])
+    assert _without_times([hole[:2]], 0.5)[0].said == ()
+    assert _without_times([hole[:2]], 0.5)[0].dt == 0.5
+    assert _without_times([hole[:3]], None)[0].said == ()
     moving = np.arange(4.0)[:, None] * np.r_[1.0, np.zeros(6)]
     assert _standing_still(tuple("abcdefg"), [moving]) == ("b, c, d, e, f ... never changes",)
     assert _standing_still(tuple("abcdef"), [moving[:, :6]]) == ("b, c, d, e, f never changes",)

@@ -76,6 +76,14 @@ def test_forecast_has_a_spread():
     assert model.frequencies_ == pytest.approx([1 / (2 * np.pi), -1 / (2 * np.pi)], abs=1e-3)
 
 
+def test_a_rate_that_runs_away_is_held():
+    """Of noise some bags want growth without bound: e^900 over the samples is held at the bound that the fit saw."""
+    for seed in range(12):  # warnings are errors here: the overflow would be one
+        model = OptimisedDMD(4, bags=10).fit(np.random.default_rng(seed).standard_normal((20, 2)))
+        assert np.abs(model.growth_rates_ * 19).max() <= module.GROWTH
+        assert np.isfinite(model.predict(np.arange(20))).all()
+
+
 def test_refusals():
     Z = circle(np.arange(20.0))
     for options, data, times, message in (

@@ -404,3 +404,19 @@ def test_large_matrices_are_fast():
         assert time.process_time() - began < 5
         assert verdict.case == case
         assert verdict.certain == (case != "fixed-point")
+
+
+def test_a_phase_that_is_not_known_is_said():
+    """By 10^15 steps rounding has turned the state by a tenth of a radian; a quarter turn is exact."""
+    turning = analyze(np.array([[0.6, -0.8], [0.8, 0.6]]))
+    turning.at(10**13)  # warnings are errors here
+    with pytest.warns(UserWarning, match=r"eigenvalue 0\.6\+0\.8i .* from l = 1\.0e\+14 on"):
+        turning.at(10**15, [1, 0])
+    with pytest.warns(UserWarning, match="its phase is not"):
+        turning.scaled_at(10**400)
+    with pytest.warns(UserWarning, match=r"from l = 7\.1e\+04 on"):
+        analyze(np.array([[0.6, -0.8], [0.8, 0.6]]), noise=1e-6).at(10**5)
+    with pytest.warns(UserWarning, match=r"1 more eigenvalues likewise"):
+        analyze(block_diag(rotation(1), rotation(2))).at(10**17)
+    analyze(rotation(np.pi / 2)).at(10**400)
+    analyze(block_diag(1, 0.9 * rotation(1))).at(10**18)

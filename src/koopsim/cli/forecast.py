@@ -7,15 +7,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from koopsim.cli import parse
-from koopsim.cli.observed import DataArguments, data_lines, fit_series, write_files
+from koopsim.cli.observed import DataArguments, data_lines, fit_series, not_for, write_files
 from koopsim.errors import KoopsimError
 
 HELD_BACK = 0.25  # of the longest trajectory measures the errors
+OF_EDMD = ("rank", "delays", "control", "dictionary", "degree", "features", "bandwidth")
 
 
 @dataclass(frozen=True)
 class Arguments(DataArguments):
     """How a trajectory goes on beyond its end, with bands of twice the error that forecasts of that length had.
+
+    Of several trajectories, or pieces between gaps, the one that ends last goes on; where the file has no times, the
+    last one in it. Of complex numbers both parts are forecast.
 
     Errors are measured on the last quarter, by a fit that has not seen it; the forecast is made by a fit of everything.
 
@@ -29,7 +33,7 @@ class Arguments(DataArguments):
     """Of a run: cpu, cuda, cuda:1; auto takes a GPU where there is one."""
 
     steps: int | None = None
-    """How many samples ahead; by default a quarter of the trajectory."""
+    """How many samples ahead; by default a quarter of the trajectory. Of a run: no more than it was trained for."""
     method: Literal["edmd", "optimised"] = "edmd"
     """EDMD, or optimised DMD with bagging: exponentials through all samples at once, for noisy oscillations."""
     modes: int | None = None
@@ -46,31 +50,38 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "forecast")
     if arguments.what is None:
         raise KoopsimError("Say which file: koopsim forecast FILE.")
+    if arguments.steps is not None and arguments.steps < 1:
+        raise KoopsimError(f"--steps is {arguments.steps}; look at least one sample ahead.")
     if (arguments.what / "config.json").exists():
         from koopsim.cli.sequences import forecast_run
 
+        own = (*OF_EDMD, "dt", "method", "modes")
+        not_for(arguments, own, f"{arguments.what} is a run, which forecasts as it was trained")
         return forecast_run(arguments)
     if arguments.what.is_dir():
         raise KoopsimError(f"{arguments.what} is a folder; forecast takes a file of trajectories, or a run.")
     if arguments.data is not None:
         no_run = f"{arguments.what} is {'not' if arguments.what.exists() else 'no file and not'} a run"
         raise KoopsimError(f"{no_run}; --data is what a trained run goes on with: koopsim forecast RUN --data FILE.")
-    if arguments.steps is not None and arguments.steps < 1:
-        raise KoopsimError(f"--steps is {arguments.steps}; look at least one sample ahead.")
+    if arguments.method == "optimised":
+        not_for(arguments, OF_EDMD, "--method optimised fits exponentials to the states, and no EDMD")
+    else:
+        not_for(arguments, ("modes",), "exponentials are counted for --method optimised")
     import matplotlib as mpl
 
     mpl.use("Agg")
     from koopsim.datasets.series import read_series
     from koopsim.spectral.forecasts import forecast_by_edmd, forecast_by_exponentials
+    from koopsim.spectral.observations import observations
 
     try:
         series = read_series(arguments.what)
-        seen, model = fit_series(arguments, series)
-        steps = arguments.steps or max(1, len(seen.pieces[seen.longest]) // 4)
         if arguments.method == "optimised":
-            found = forecast_by_exponentials(seen, steps, arguments.modes)
+            seen, model = observations(series, dt=arguments.dt), None
+            found = forecast_by_exponentials(seen, _steps(arguments, seen), arguments.modes)
         else:
-            found = forecast_by_edmd(seen, steps, model, HELD_BACK)
+            seen, model = fit_series(arguments, series)
+            found = forecast_by_edmd(seen, _steps(arguments, seen), model, HELD_BACK)
     except ValueError as error:
         raise KoopsimError(f"{arguments.what}: {' '.join(str(error).split()).rstrip('.')}.") from error
     values = found.to_dict()
@@ -84,6 +95,10 @@ def main(argv: list[str]) -> int:
     if files:
         print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
     return 0
+
+
+def _steps(arguments: Arguments, seen: Any) -> int:
+    return max(1, len(seen.pieces[seen.longest]) // 4) if arguments.steps is None else arguments.steps
 
 
 def _save_forecast(found: Any, arguments: Arguments) -> list[str]:

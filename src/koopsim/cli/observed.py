@@ -1,7 +1,7 @@
 """What `spectrum` and `forecast` ask about a file of trajectories."""
 
-from dataclasses import dataclass
-from math import comb
+from dataclasses import dataclass, fields
+from math import comb, isfinite
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +17,8 @@ class DataArguments:
     """Which file, and how it is read and fitted."""
 
     what: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="FILE_OR_RUN")]
-    """A run directory, or a file: .csv, .npy, .npz, .parquet, .nc, .h5. Rows are times; a column t or time is time."""
+    """A run directory, or a file: .csv, .npy, .npz, .parquet, .nc, .h5. Rows are times; a column t, time or time (s)
+    is time."""
     dt: float | None = None
     """Time between samples, where the file has no times; frequencies and rates are in its units."""
     rank: int | None = None
@@ -42,15 +43,19 @@ def dictionary_of(arguments: DataArguments, dims: int, degree: int | None = None
 
     if arguments.dictionary in ("rff", "nystrom") and not 1 <= arguments.features <= MOST_OBSERVABLES:
         raise KoopsimError(f"--features is {arguments.features}; it lies between 1 and {MOST_OBSERVABLES:,}.")
+    if arguments.bandwidth is not None and not (isfinite(arguments.bandwidth) and arguments.bandwidth > 0):
+        raise KoopsimError(f"--bandwidth is {arguments.bandwidth:g}; a length scale is above 0.")
+    if arguments.degree is not None and arguments.degree < 1:
+        raise KoopsimError(f"--degree is {arguments.degree}; monomials have a degree of 1 or more.")
     if arguments.dictionary == "rff":
-        return RandomFourier(arguments.features, arguments.bandwidth or 1.0)
+        return RandomFourier(arguments.features, 1.0 if arguments.bandwidth is None else arguments.bandwidth)
     if arguments.dictionary == "nystrom":
         return Nystrom(arguments.features, arguments.bandwidth)
     if arguments.dictionary == "identity":
         return Identity()
     if arguments.dictionary is None and arguments.degree is None and degree is None:
         return None
-    degree = arguments.degree or degree or 2
+    degree = next((n for n in (arguments.degree, degree) if n is not None), 2)
     count = comb(dims + degree, degree)
     if count > MOST_OBSERVABLES:
         raise KoopsimError(
@@ -69,17 +74,32 @@ def fit_series(arguments: DataArguments, series: Any) -> tuple[Any, Any]:
     return seen, fitted(seen, dictionary_of(arguments, width), arguments.delays, arguments.rank)
 
 
-def data_lines(path: Path, seen: Any, model: Any) -> list[str]:
-    """The head of an answer: what was read, what was fitted."""
-    first, count = seen.pieces[0], len(seen.pieces)
-    what = f"1 trajectory of {len(first)}" if count == 1 else f"{count} trajectories of {len(first)} and the like"
-    steered = f", {model.n_controls_} controls" if model.n_controls_ else ""
+def not_for(arguments: DataArguments, names: tuple[str, ...], what: str) -> None:
+    """An option that would change nothing is refused, and not swallowed."""
+    usual = {one.name: one.default for one in fields(arguments)}
+    given = [f"--{name}" for name in names if getattr(arguments, name) != usual[name]]
+    if given:
+        raise KoopsimError(f"{', '.join(given)}: {what}; leave {'it' if len(given) == 1 else 'them'} out.")
+
+
+def data_lines(path: Path, seen: Any, model: Any = None) -> list[str]:
+    """The head of an answer: what was read, and what EDMD was fitted, if any."""
+    first, sizes = seen.pieces[0], sorted(len(piece) for piece in seen.pieces)
+    count, lengths = len(sizes), f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
+    what = f"{count} {_pieces(seen)} of {lengths}" if count > 1 else f"1 trajectory of {lengths}"
+    steered = f", {seen.control[0].shape[1]} controls" if seen.control else ""
+    head = [f"{path}: {what} x {first.shape[1]}{steered}, dt {seen.dt:.6g}", *(f"  {note}" for note in seen.said)]
+    if model is None:
+        return head
     return [
-        f"{path}: {what} x {first.shape[1]}{steered}, dt {seen.dt:.6g}",
-        *(f"  {note}" for note in seen.said),
+        *head,
         f"{model.n_observables_} observables, rank {model.rank_}, {model.n_samples_seen_} pairs, "
         f"misfit {model.solution_.relative_residual:.1e}",
     ]
+
+
+def _pieces(seen: Any) -> str:
+    return "trajectories" if len(set(seen.trajectories)) == len(seen.pieces) else "pieces"
 
 
 def write_files(named: dict[str, bytes], out: Path, overwrite: bool, verb: str) -> list[str]:

@@ -25,7 +25,8 @@ class Arguments(DataArguments):
     """Does it settle, oscillate or blow up, and where to? A matrix, a trajectory, a trained SIM or DEQ, or a cell."""
 
     what: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FILE_OR_RUN]")] = None
-    """A run directory, or a file: .csv, .npy, .npz, .parquet, .nc, .h5. Rows are times; a column t or time is time."""
+    """A run directory, or a file: .csv, .npy, .npz, .parquet, .nc, .h5. Rows are times; a column t, time or time (s)
+    is time."""
     as_: Annotated[Literal["matrix", "trajectory"] | None, tyro.conf.arg(name="as")] = None
     """What a file holds; a square .npy or .npz is a matrix unless told otherwise."""
     noise: float | None = None

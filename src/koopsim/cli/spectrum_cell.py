@@ -12,6 +12,8 @@ from typing import Any
 
 from koopsim.errors import KoopsimError
 
+MOST_DIGITS = 1e6  # of a modulus before the point
+
 
 def load_cell(name: str) -> Any:
     """The cell that `module:function` names, looked for in the working directory too."""
@@ -56,9 +58,10 @@ def cell_inputs(path: Path | None, count: int, size: int) -> Any:
 def describe_cell(name: str, x: Any, steps: int, stages: Any) -> tuple[list[str], dict[str, Any], dict[str, Any]]:
     """(lines, values, figures): what the iteration does on each input, its spectra, and the sets it ends in."""
     from koopsim.bridge import linearise, observe, plot_observation, settling
+    from koopsim.bridge.hidden import in_float64
     from koopsim.bridge.sets import plot_sets, set_of
 
-    cell = load_cell(name)
+    cell = in_float64(load_cell(name))  # the inputs are
     try:
         went = settling(cell, x, starts=1)
         spread = reach_of(cell, x, went.ends)
@@ -106,8 +109,8 @@ def _warning(local: list[Any], cases: tuple[str, ...]) -> list[str]:
     lines = [f"On {share} a solver finds an equilibrium that repels: nothing goes there."]
     if settled:
         lines.append(f"  On {settled} the iteration settles elsewhere; distill() learns z_0's branch.")
-    if len(repelling) > settled:
-        lines.append(f"  On {len(repelling) - settled} it does not settle; distill() learns its invariant measure.")
+    if moving := repelling.count("invariant-set"):
+        lines.append(f"  On {moving} it does not settle; distill() learns its invariant measure.")
     return lines
 
 
@@ -120,5 +123,9 @@ def _table(seen: Any, local: list[Any], cases: tuple[str, ...], sets: list[Any])
             break
         largest = float(abs(v.eigenvalues).max()) if v.eigenvalues.size else 0.0
         radius = f"{l.radius:10.4f}" if l.found else "         -"
-        lines.append(f"  {i:5d}  {case:13s}  {verdict:13s}  {largest:12.4f}  {radius}  {s}")
+        lines.append(f"  {i:5d}  {case:13s}  {verdict:13s}  {_short(largest)}  {radius}  {s}")
     return lines
+
+
+def _short(size: float) -> str:
+    return f"{size:12.4f}" if size < MOST_DIGITS else f"{size:12.3e}"

@@ -20,7 +20,7 @@ from .clusters import SchurForm, extract
 from .jordan import jordan_distance
 from .noise import EPS64, Noise
 from .powers import Propagator, period_of, phase, turns_of
-from .structure import SNAP, Finding
+from .structure import SNAP, SNAP_ROUNDING, Finding
 from .verdict import Case, JordanBlock, Projector, Rotation, Snap, Verdict
 from .witness import witness_distance
 
@@ -104,6 +104,7 @@ def assemble(evidence: Evidence) -> Verdict:
         period=period,
         reasons=(*evidence.notes, *said, *note),
         _terms=(form, tuple(findings)),
+        _angle_error=(SNAP_ROUNDING if evidence.noise.rounding else 1.0, 0.0),
     )
 
 
@@ -193,9 +194,9 @@ def propagators(f: Finding, form: SchurForm) -> list[Propagator]:
     """The terms of A^l that belong to one cluster."""
     V, W, B, mirrored = f.block.V, f.block.W, f.block.B, form.mirrored(f.block)
     if f.kind in ("fixed", "flipping", "rotating"):
-        return [Propagator(V, W, B, turns_of(f.eigenvalue, f.error), 1, mirrored)]
+        return [Propagator(V, W, B, turns_of(f.eigenvalue, f.error), 1, mirrored, f.error)]
     if f.kind == "defective":
-        return [Propagator(V, W, B, turns_of(f.eigenvalue, f.error), max(f.sizes), mirrored)]
+        return [Propagator(V, W, B, turns_of(f.eigenvalue, f.error), max(f.sizes), mirrored, f.error)]
     if f.kind != "torus":
         return [Propagator(V, W, B, None, 1, mirrored)]
     S, X = schur(np.asarray(polar(B)[0]), output="complex")[:2]  # nearly unitary: as many rotations as eigenvectors
@@ -203,7 +204,7 @@ def propagators(f: Finding, form: SchurForm) -> list[Propagator]:
     for j, mu in enumerate(np.diag(S)):
         near = next((t for t in (1.0, -1.0) if abs(mu - t) <= SNAP * f.error), None)
         x, turns = X[:, j : j + 1], turns_of(complex(near or mu))
-        terms.append(Propagator(V @ x, x.conj().T @ W, S[j : j + 1, j : j + 1], turns, 1, mirrored))
+        terms.append(Propagator(V @ x, x.conj().T @ W, S[j : j + 1, j : j + 1], turns, 1, mirrored, f.error))
     return terms
 
 

@@ -158,6 +158,7 @@ class EDMD(TransformerMixin, BaseEstimator):
 
     @property
     def _spectrum(self) -> tuple[Array, Array]:
+        check_is_fitted(self, "dictionary_")
         if "eigen" not in self._cache:
             w, v = np.linalg.eig(self.solution_.core)
             order = np.lexsort((-np.imag(w), -np.round(np.abs(w), ALIKE)))
@@ -210,6 +211,7 @@ class EDMD(TransformerMixin, BaseEstimator):
 
     def residuals_on(self, X: Any, y: Any = None, inputs: Any = None) -> Array:
         """Residuals of the eigenpairs on other data than were fitted: what a spurious pair cannot keep small."""
+        check_is_fitted(self, "dictionary_")
         return resdmd.residuals_on(self, X, y, inputs)
 
     def _seen(self, X: Any, inputs: Any) -> tuple[Array, Array]:
@@ -229,7 +231,8 @@ class EDMD(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any, inputs: Any = None) -> Array:
         """phi(X), one row per sample (with delays: per sample that has its past)."""
-        return self._lifted.lift(self._seen(X, inputs)[1])
+        seen = self._seen(X, inputs)[1]
+        return self._lifted.lift(seen)
 
     def eigenfunctions(self, X: Any, inputs: Any = None) -> NDArray[Any]:
         """g_i(X), one column per eigenvalue."""
@@ -260,6 +263,7 @@ class EDMD(TransformerMixin, BaseEstimator):
         """
         if not isinstance(steps, Integral) or steps < 0:
             raise ValueError(f"steps must be a whole number >= 0; got {steps!r}")
+        check_is_fitted(self, "dictionary_")
         one = np.ndim(X) == 1 or isinstance(self.dictionary_, Delays)
         Z, seen = self._seen(np.atleast_2d(X), inputs)
         if isinstance(self.dictionary_, Delays):
@@ -284,6 +288,7 @@ class EDMD(TransformerMixin, BaseEstimator):
         """R^2 of one-step predictions along the trajectory X, or of y from X where it has X's shape; 1 is perfect."""
         from sklearn.metrics import r2_score
 
+        check_is_fitted(self, "dictionary_")
         kind, parts = layout(X, y)
         if kind == "many":
             raise ValueError("score takes one trajectory, or pairs (X, y)")
@@ -301,6 +306,7 @@ class EDMD(TransformerMixin, BaseEstimator):
         """
         from .judgement import judge
 
+        check_is_fitted(self, "dictionary_")
         return judge(self, noise, trust, strict)
 
     def plot_summary(
@@ -309,6 +315,7 @@ class EDMD(TransformerMixin, BaseEstimator):
         """Spectrum, growth and frequency, residuals, modes, and along the trajectory X reconstruction and forecast."""
         from .summary import plot_edmd
 
+        check_is_fitted(self, "dictionary_")
         return plot_edmd(self, X, inputs, trust, control)
 
 

@@ -5,7 +5,7 @@ z(h) +- 2 e(h),     e(h) the root mean square error h steps ahead, on samples th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ BAND = 2  # standard errors on either side
 
 @dataclass(frozen=True)
 class Forecast:
-    """`values` at `times`, `errors` one standard error each; `past` is what went before."""
+    """`values` at `times`, `errors` one standard error each; `past` is what went before, `origin` which that was."""
 
     times: Array
     values: Array
@@ -36,6 +36,7 @@ class Forecast:
     past: Array
     names: tuple[str, ...]
     said: tuple[str, ...]
+    origin: dict[str, Any] = field(default_factory=dict)
 
     def rows(self) -> list[list[Any]]:
         """A heading, and a line a time: the value of each state, and how far below and above it may be."""
@@ -49,7 +50,7 @@ class Forecast:
         errors = [[float(e) if np.isfinite(e) else None for e in row] for row in self.errors]
         return {
             "times": self.times.tolist(), "names": list(self.names), "values": self.values.tolist(),
-            "errors": errors, "said": list(self.said),
+            "errors": errors, "said": list(self.said), "from": self.origin,
         }  # fmt: skip
 
     def lines(self) -> list[str]:
@@ -86,11 +87,17 @@ class Forecast:
 
 def forecast_by_edmd(seen: Observations, steps: int, model: EDMD, held_back: float) -> Forecast:
     """`model` was fitted to everything; a copy of it, fitted without the last share, measures the errors."""
-    i = seen.longest
+    i = seen.latest
     Z, u = seen.pieces[i], None if seen.control is None else seen.control[i]
     future = None if u is None else np.repeat(u[-1:], steps, axis=0)
     past = getattr(model.dictionary_, "history", 0)
-    values = np.real(model.forecast(Z if past else Z[-1], steps, control=future))[1:]
+    if len(Z) <= past:
+        raise ValueError(
+            f"the last piece has {len(Z)} samples, after a gap; {past} delays look at {past + 1}: with --delays "
+            f"{len(Z) - 1} the forecast can go on from it"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = model.forecast(Z if past else Z[-1], steps, control=future)[1:]
     errors, said = _errors(seen, steps, model, held_back)
     if u is not None:
         said += ("the control keeps its last value",)
@@ -108,7 +115,8 @@ def _errors(seen: Observations, steps: int, model: EDMD, held_back: float) -> tu
         apart: Any = clone(model)
         apart.fit([seen.pieces[k][:cut] if k == i else seen.pieces[k] for k in long], control=steering)
         found = apart.forecast_errors(Z[back:], steps, control=control and control[i][back:])[1:]
-        said = f"errors as on the last {len(Z) - cut} samples, held back"
+        of_which = " of the longest piece" if len(seen.pieces) > 1 else ""
+        said = f"errors as on the last {len(Z) - cut} samples{of_which}, held back"
         if not np.isfinite(found[0]).all():
             raise ValueError("none measured")
     except ValueError:  # too short to hold anything back
@@ -122,19 +130,50 @@ def _errors(seen: Observations, steps: int, model: EDMD, held_back: float) -> tu
 
 
 def forecast_by_exponentials(seen: Observations, steps: int, modes: int | None) -> Forecast:
-    """Optimised DMD of the longest piece; errors are the spread over the bags and what the fit left over."""
-    Z = seen.pieces[seen.longest]
-    count = modes or min(MOST_MODES, 2 * min(Z.shape[1], WAVES), max(1, len(Z) // SAMPLES))
-    t = seen.dt * np.arange(len(Z) + steps)
-    model = OptimisedDMD(count, bags=BAGS).fit(Z, times=t[: len(Z)])
-    values, spread = model.forecast(t[len(Z) :])
-    left = np.sqrt(np.mean(np.abs(Z - model.predict(t[: len(Z)])) ** 2, axis=0))
+    """Optimised DMD of all pieces of the latest trajectory; errors are the spread over the bags and what the fit left
+    over. Gaps are no trouble to exponentials."""
+    of, last = seen.trajectories, seen.latest
+    own = [k for k in range(len(of)) if of[k] == of[last]]
+    Z = np.concatenate([seen.pieces[k] for k in own])
+    t = np.concatenate([seen.starts[k] + seen.dt * np.arange(len(seen.pieces[k])) for k in own])
+    count = min(MOST_MODES, 2 * min(Z.shape[1], WAVES), max(1, len(Z) // SAMPLES)) if modes is None else modes
+    model = OptimisedDMD(count, bags=BAGS).fit(Z, times=t)
+    with np.errstate(over="ignore", invalid="ignore"):
+        values, spread = model.forecast(t[-1] + seen.dt * np.arange(1, steps + 1))
+    left = np.sqrt(np.mean(np.abs(Z - model.predict(t)) ** 2, axis=0))
     both = zip(model.rates_, model.rates_std_, strict=True)
     rates = ", ".join(f"{mu.real:+.4g} {mu.imag:+.4g}i (+- {s:.1g})" for mu, s in both)
-    return _made(seen, np.real(values), np.hypot(spread, left), (f"optimised DMD, rates {rates}",))
+    return _made(seen, values, np.hypot(spread, left), (f"optimised DMD, rates {rates}",))
 
 
 def _made(seen: Observations, values: Array, errors: Array, said: tuple[str, ...]) -> Forecast:
-    past = np.real(seen.pieces[seen.longest])
-    t = seen.starts[seen.longest] + seen.dt * np.arange(len(past) + len(values))
-    return Forecast(t[len(past) :], values, errors, t[: len(past)], past, seen.names, said)
+    i, past, names = seen.latest, seen.pieces[seen.latest], seen.names
+    lost = ~np.isfinite(values).all(axis=1)
+    if lost.any():
+        first = int(lost.argmax())
+        raise ValueError(
+            f"the forecast grows beyond every number from step {first + 1} of {len(values)} on; ask for fewer --steps"
+        )
+    if np.iscomplexobj(past):
+        past, values, errors = (_parts(rows) for rows in (past, values, errors + 1j * errors))
+        names = tuple(part for name in names for part in (f"{name}.re", f"{name}.im"))
+    t = seen.starts[i] + seen.dt * np.arange(len(past) + len(values))
+    origin, words = _origin(seen)
+    return Forecast(t[len(past) :], np.real(values), errors, t[: len(past)], past, names, (*words, *said), origin)
+
+
+def _parts(rows: Array) -> Array:
+    """(n, 2 d): real and imaginary parts side by side."""
+    return np.stack([rows.real, rows.imag], axis=2).reshape(len(rows), -1)
+
+
+def _origin(seen: Observations) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Which samples the forecast goes on from; in words where there is a choice."""
+    i, of = seen.latest, seen.trajectories
+    n, count = len(seen.pieces[i]), len(set(of))
+    end = seen.starts[i] + seen.dt * (n - 1)
+    origin = {"trajectory": of[i] + 1, "trajectories": count, "samples": n, "time": end}
+    if len(of) == 1:
+        return origin, ()
+    which = f"trajectory {of[i] + 1} of {count}" if count > 1 else "the last piece"
+    return origin, (f"goes on from {which}: {n} samples up to time {end:.6g}",)

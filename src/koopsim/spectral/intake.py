@@ -20,6 +20,7 @@ from .delays import Delays
 from .trajectories import Stretch, layout, stretches
 
 Array = NDArray[Any]  # float64, or complex128 for complex states
+LARGEST = 1e150
 
 
 def checked_parts(estimator: Any, X: Any, y: Any, first: bool) -> tuple[str, list[Array]]:
@@ -40,6 +41,7 @@ def checked_states(estimator: Any, part: Any, first: bool = False, least: int = 
     part = unmasked(part)
     array: Any = np.asarray(part)
     _require_samples(array)
+    require_squares(array)
     wanted: Any = np.float64
     if not np.iscomplexobj(array):
         return validate_data(estimator, part, reset=first, dtype=wanted, ensure_min_samples=least)  # type: ignore[return-value]
@@ -61,6 +63,13 @@ def _plainly_good(estimator: Any, part: Any, first: bool, least: int) -> bool:
     if first:
         estimator.n_features_in_ = part.shape[1]
     return part.shape[1] == estimator.n_features_in_
+
+
+def require_squares(array: Array, what: str = "the states") -> None:
+    """A fit sums squares, and the largest number there is is 1.8e308."""
+    if array.dtype.kind in "fc" and array.size and float(np.abs(array).max()) > LARGEST:
+        largest = float(np.abs(array).max())
+        raise ValueError(f"{what} reach {largest:.1e}; squares beyond {LARGEST:.0e} overflow: use larger units")
 
 
 def _require_samples(array: Array) -> None:

@@ -111,7 +111,7 @@ class InvariantDensity:
         weight = np.prod(np.stack([g.ravel() for g in np.meshgrid(*[w / 2] * d, indexing="ij")]), axis=0)
         total = 0.0
         for node, share in zip(grid, weight, strict=True):
-            total = total + share * np.asarray(observable((low + high) / 2 + node * (high - low) / 2), dtype=np.float64)
+            total = total + share * _values(observable, (low + high) / 2 + node * (high - low) / 2)
         return np.tensordot(self.masses_, total, axes=1)
 
     def _at(self, points: Any, values: Array, outside: float) -> Array:
@@ -186,6 +186,17 @@ def without_accidents(found: Transitions) -> Transitions:
             lost=1 - (1 - found.lost) * share,
         )  # fmt: skip
     return found
+
+
+def _values(observable: Callable[[Array], Any], states: Array) -> Array:
+    """g of the states, a row each; a single number is the same for all."""
+    if not callable(observable):
+        raise ValueError(f"average takes a function of states (m, {states.shape[1]}); got {observable!r:.60}")
+    found = np.asarray(observable(states))
+    if found.dtype.kind not in "fiub" or (found.ndim and len(found) != len(states)):
+        given = f"shape {found.shape} of {found.dtype}"
+        raise ValueError(f"average needs real numbers, a row for each of {len(states)} states; g gave {given}")
+    return found.astype(np.float64) if found.ndim else np.full(len(states), float(found))
 
 
 def default_sides(m: int, d: int, deterministic: bool) -> int:

@@ -118,7 +118,7 @@ def held_out_misfit(model: EDMD, basis: Array, kept: Kept | None) -> float:
         x, y = X[rows], Y[rows]
         rest = G - x.conj().T @ x
         values, vectors = np.linalg.eigh((rest + rest.conj().T) / 2)
-        if values[0] < DETERMINED * values[-1]:
+        if values[0] <= DETERMINED * values[-1]:
             return np.inf
         K = vectors @ ((vectors.conj().T @ (C - x.conj().T @ y)) / values[:, None])
         wrong += float(np.sum(np.abs((y - x @ K) @ basis) ** 2))
@@ -248,7 +248,7 @@ def _spoken(case: Case, e: Exponentials, why: list[str], fitted: Verdict) -> Ver
     note = "`eigenvalues` and what goes with them are those of the fitted terms."
     return replace(
         verdict, case=case, certain=False, confidence=CONFIDENCE, distance=None, noise=float(e.error.max()),
-        residuals=np.full(verdict.eigenvalues.size, e.noise), point=None,
+        residuals=np.full(verdict.eigenvalues.size, e.noise), point=None, _angle_error=(1.0, float(e.error.max())),
         reasons=(*(r for r in fitted.reasons if r.startswith("Misfit")), head, *why, note),
     )  # fmt: skip
 

@@ -77,10 +77,17 @@ class Lifted:
 
     def lift(self, seen: Array) -> Array:
         """phi of what the dictionary sees."""
-        out = np.asarray(self.dictionary.transform(seen))
-        out = out.astype(np.complex128 if np.iscomplexobj(out) else np.float64, copy=False)
-        if not isinstance(self.dictionary, Identity) and not np.isfinite(out).all():
-            raise ValueError("the dictionary gave NaN or infinity; scale the states, or lower its degree")
+        if isinstance(self.dictionary, Identity):
+            return np.asarray(seen, dtype=np.complex128 if np.iscomplexobj(seen) else np.float64)
+        with np.errstate(over="ignore", invalid="ignore"):
+            out = np.asarray(self.dictionary.transform(seen))
+            out = out.astype(np.complex128 if np.iscomplexobj(out) else np.float64, copy=False)
+            flat = out.ravel(order="K")
+            if not np.isfinite(np.vdot(flat, flat)):  # one pass finds NaN, infinity, and what a fit cannot square
+                raise ValueError(
+                    "the dictionary gave NaN or infinity, or numbers too large to be squared; scale the states, or "
+                    "lower its degree"
+                )
         return out
 
     def _coordinates(self, seen: Array) -> Array:

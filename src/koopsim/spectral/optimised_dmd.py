@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_is_fitted
 from koopsim.files.masks import unmasked
 
 from .delays import windows
+from .intake import require_squares
 from .sampling import regular
 
 Array = Any  # of numbers; NumPy's stubs lose .real of an NDArray[Any]
@@ -108,6 +109,7 @@ class OptimisedDMD(BaseEstimator):
             raise ValueError(f"{self.n_modes} modes need {2 * self.n_modes} samples at least; got {len(Z)}")
         if np.diff(t).min() <= 0:
             raise ValueError("times must increase")
+        require_squares(Z)
         if not np.any(Z):
             raise ValueError("the trajectory is zero everywhere; there is nothing to fit")
         return Z, t
@@ -115,11 +117,13 @@ class OptimisedDMD(BaseEstimator):
     @property
     def frequencies_(self) -> Array:
         """Turns a unit of time."""
+        check_is_fitted(self, "rates_")
         return np.imag(self.rates_) / (2 * np.pi)
 
     @property
     def growth_rates_(self) -> Array:
         """Exponential growth a unit of time."""
+        check_is_fitted(self, "rates_")
         return np.real(self.rates_)
 
     def predict(self, times: Any) -> Array:
@@ -168,8 +172,12 @@ class _Rates:
 
     def at(self, x: Array) -> _Rates:
         k, n = self.pairs.size, self.single.size
-        single = x[:n] + 1j * x[n:] if self.free else x[2 * k :] + 0j  # free: no pairs
-        return _Rates(x[:k] + 1j * x[k : 2 * k], single, self.free)
+        single = _held(x[:n]) + 1j * x[n:] if self.free else _held(x[2 * k :]) + 0j  # free: no pairs
+        return _Rates(_held(x[:k]) + 1j * x[k : 2 * k], single, self.free)
+
+
+def _held(growth: Array) -> Array:
+    return np.clip(growth, -GROWTH, GROWTH)
 
 
 def _fit(Y: Array, tau: Array, start: _Rates) -> _Rates:
@@ -178,7 +186,7 @@ def _fit(Y: Array, tau: Array, start: _Rates) -> _Rates:
 
     def parts(x: Array) -> tuple[Array, Array, Array]:
         mu = start.at(x).values
-        Phi = np.exp(np.outer(tau, np.clip(mu.real, -GROWTH, GROWTH) + 1j * mu.imag))
+        Phi = np.exp(np.outer(tau, mu))
         Q, R = np.linalg.qr(Phi)
         return Q, np.linalg.lstsq(R, Q.conj().T @ Y, rcond=None)[0], Phi
 

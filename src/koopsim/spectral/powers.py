@@ -36,6 +36,7 @@ class Propagator:
     turns: Fraction | None = None
     index: int = 1  # size of the largest Jordan block
     mirrored: bool = False  # add the complex conjugate term (real matrix, block in the upper half plane)
+    error: float = 0.0  # of B
 
     def scaled(self, l: int) -> tuple[Complex, float]:
         """f_l(B) as (M, s) with f_l(B) = M exp(s)."""
@@ -64,9 +65,14 @@ def turns_of(mu: complex, error: float = 0.0) -> Fraction:
 
 def period_of(turns: list[Fraction]) -> int | None:
     """Common period of the rotations, None when one of them is not a simple fraction of a turn."""
-    if any(t.denominator**2 * RECOGNISE > BY_CHANCE for t in turns):
+    if not all(map(recognised, turns)):
         return None
     return lcm(*(t.denominator for t in turns)) if turns else 1
+
+
+def recognised(turns: Fraction) -> bool:
+    """Whether an angle was taken to be a simple fraction of a turn: its phase is then exact after any l."""
+    return turns.denominator**2 * RECOGNISE <= BY_CHANCE
 
 
 def phase(turns: Fraction) -> complex:

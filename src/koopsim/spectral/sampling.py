@@ -18,6 +18,7 @@ from scipy.interpolate import CubicSpline
 from koopsim.files.masks import unmasked
 
 Array = NDArray[Any]
+Pieces = tuple[list[Array], list[float], tuple[str, ...]]  # samples, first times, what to say of them
 EVEN = 0.02  # share of dt that a clock may be off and its samples still count as even
 MANY = 100  # samples, from which the clock may be off by as much more as their number's root
 GAP = 4.0  # steps without a sample that a spline is not drawn across
@@ -38,52 +39,83 @@ class Regular:
 def without_gaps(values: Any) -> list[Array]:
     """The stretches of rows that are all finite; those of a single row are left out."""
     z = np.asarray(unmasked(values))
+    return [z[a:b] for a, b in whole_rows(z)]
+
+
+def whole_rows(z: Array) -> list[tuple[int, int]]:
+    """(first row, row after the last) of each of those stretches."""
+    if len(z) < 2:
+        raise ValueError(f"a trajectory needs two samples; got {len(z)}")
     whole = np.isfinite(z).all(axis=1)
-    edges = np.flatnonzero(np.diff(np.r_[False, whole, False].astype(int)))
-    found = [z[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a > 1]
+    edges = np.flatnonzero(np.diff(np.r_[False, whole, False].astype(int))).tolist()
+    found = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if b - a > 1]
     if not found:
-        raise ValueError(f"no two neighbouring samples of {len(z)} are without missing values")
+        raise ValueError(f"no two neighbouring samples of {len(z)} are without {unusable(z)}")
     return found
+
+
+def unusable(z: Array) -> str:
+    """In words, what of z is no number: an infinity is not a value that nobody measured."""
+    kinds = {"missing": np.isnan(z).any(), "infinite": np.isinf(z).any()}
+    return " or ".join(name for name, some in kinds.items() if some) + " values"
 
 
 def regular(times: Any, values: Any, dt: float | None = None) -> Regular:
     """Even pieces from rows at `times`. Rows with a missing value count as not sampled; dt None: the median step."""
+    t, z, said = _sampled(times, values)
+    step = float(np.median(np.diff(t))) if dt is None else float(dt)
+    if not step > 0:
+        raise ValueError(f"dt must be > 0; got {dt}")
+    lattice = np.round((t - t[0]) / step)
+    if np.abs((t - t[0]) / step - lattice).max() <= EVEN * max(1.0, np.sqrt(t.size / MANY)):
+        step = float((t[-1] - t[0]) / lattice[-1]) if dt is None else step
+        pieces, starts, note = _between_gaps(t, z, np.diff(lattice) > 1)
+    else:
+        pieces, starts, note = _splines(t, z, step)
+    kept = [i for i, piece in enumerate(pieces) if len(piece) > 1]
+    if not kept:
+        raise ValueError("no two neighbouring samples are left between the gaps")
+    alone = len(pieces) - len(kept)
+    said += note + ((f"{alone} samples alone between gaps are left out",) if alone else ())
+    return Regular([pieces[i] for i in kept], [starts[i] for i in kept], step, said)
+
+
+def _sampled(times: Any, values: Any) -> tuple[NDArray[np.float64], Array, tuple[str, ...]]:
+    """(times, rows, what to say of those that are left out), of the rows that are whole; times increase."""
     t, z = np.asarray(unmasked(times), dtype=np.float64), np.asarray(unmasked(values))
     if t.shape != (len(z),):
         raise ValueError(f"{len(z)} samples need as many times; got shape {t.shape}")
     z = z.reshape(len(z), -1)  # a single series is a column
     whole = np.isfinite(z).all(axis=1) & np.isfinite(t)
     missing = int(np.sum(~whole))
+    wrong = unusable(np.column_stack([t, z])) if missing else ""
     t, z = t[whole], z[whole]
     if t.size < 2:
-        raise ValueError(f"a trajectory needs two samples; {t.size} have no missing values")
+        raise ValueError(f"a trajectory needs two samples; {t.size} have no {wrong or 'missing values'}")
     steps = np.diff(t)
     if steps.min() <= 0:
         at = int(np.argmax(steps <= 0))
         raise ValueError(f"times must increase; {t[at + 1]:g} follows {t[at]:g}")
-    said = (f"{missing} rows with missing values are left out",) if missing else ()
-    step = float(np.median(steps)) if dt is None else float(dt)
-    if not step > 0:
-        raise ValueError(f"dt must be > 0; got {dt}")
-    lattice = np.round((t - t[0]) / step)
-    if np.abs((t - t[0]) / step - lattice).max() <= EVEN * max(1.0, np.sqrt(t.size / MANY)):
-        step = float((t[-1] - t[0]) / lattice[-1]) if dt is None else step
-        apart = np.diff(lattice) > 1
-        pieces, starts, gaps = _cut(z, apart), [float(part[0]) for part in _cut(t, apart)], int(np.sum(apart))
-        said += (f"{gaps} gaps; no pair is formed across one",) if gaps else ()
-    else:
-        apart = steps > GAP * step
-        pieces, starts = [], []
-        for t_, z_ in zip(_cut(t, apart), _cut(z, apart), strict=True):
-            if t_.size >= BENT:
-                grid = np.arange(t_[0], t_[-1] + ROUNDING * step, step)
-                pieces.append(CubicSpline(t_, z_)(grid))
-                starts.append(float(t_[0]))
-        said += (f"uneven times ({steps.min():.3g} to {steps.max():.3g}): a cubic spline, read off every {step:.4g}",)
-    kept = [i for i, piece in enumerate(pieces) if len(piece) > 1]
-    if not kept:
-        raise ValueError("no two neighbouring samples are left between the gaps")
-    return Regular([pieces[i] for i in kept], [starts[i] for i in kept], step, said)
+    return t, z, (f"{missing} rows with {wrong} are left out",) if missing else ()
+
+
+def _between_gaps(t: NDArray[np.float64], z: Array, apart: NDArray[np.bool_]) -> Pieces:
+    gaps = int(np.sum(apart))
+    said = (f"{gaps} gaps; no pair is formed across one",) if gaps else ()
+    return _cut(z, apart), [float(part[0]) for part in _cut(t, apart)], said
+
+
+def _splines(t: NDArray[np.float64], z: Array, step: float) -> Pieces:
+    """What a cubic spline has every `step`, where the samples are close enough to draw one."""
+    steps = np.diff(t)
+    pieces, starts, apart = [], [], steps > GAP * step
+    for t_, z_ in zip(_cut(t, apart), _cut(z, apart), strict=True):
+        if t_.size >= BENT:
+            grid = np.arange(t_[0], t_[-1] + ROUNDING * step, step)
+            pieces.append(CubicSpline(t_, z_)(grid))
+            starts.append(float(t_[0]))
+    uneven = f"{steps.min():.3g} to {steps.max():.3g}"
+    return pieces, starts, (f"uneven times ({uneven}): a cubic spline, read off every {step:.4g}",)
 
 
 def _cut(rows: Array, after: NDArray[np.bool_]) -> list[Array]:

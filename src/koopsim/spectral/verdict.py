@@ -1,4 +1,4 @@
-"""The verdict: which of the four cases, and everything the paper's equations (6) and (7) need.
+"""The verdict: which of the four cases, and everything the paper's equations (7) and (8) need.
 
     fixed-point      lim A^l = P_1                                                   eq. (7)
     invariant-set    A^l -> P_1 + (-1)^l P_-1 + sum over pairs of rotations by l Delta   eq. (8)
@@ -9,6 +9,7 @@ J1 = `fixed`, J2 = `flipping`, J3 = `rotating` are the index sets of the paper's
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .powers import Propagator, total
+from .powers import Propagator, recognised, total
 from .resolvent import Complex
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ MEANING: dict[Case, str] = {
 
 MOST_REASONS = 12  # that a summary shows
 EXPONENT = 709.0  # of the largest number there is
+KNOWN_PHASE = 0.1  # radians that the phase of a rotation may be off by and still say where it is
 
 
 class Rotation(NamedTuple):
@@ -112,6 +114,7 @@ class Verdict:
     point: NDArray | None = None  # the one lifted point every start ends at, if `constant` leaves just one
     _terms: tuple[Any, ...] = field(default=(), repr=False)
     _basis: tuple[NDArray, NDArray] | None = field(default=None, repr=False)
+    _angle_error: tuple[float, float] = field(default=(1.0, 0.0), repr=False)  # share of a cluster's; at least
 
     @property
     def angles(self) -> NDArray[np.float64]:
@@ -123,26 +126,47 @@ class Verdict:
 
         Eigenvalues found to be on the unit circle are used as exactly there. A rotation's phase is off by
         l times the error of its angle, which for huge l is the whole circle unless the angle is a simple
-        fraction of a turn (see `period`).
+        fraction of a turn (see `period`): from where it is more than 0.1 radians on, a warning says so.
         """
-        M, s = self.scaled_at(l, phi0)
+        M, s = self._scaled_at(l, phi0)
         with np.errstate(over="ignore", invalid="ignore"):
             return np.where(M == 0, M, M * np.exp(min(s, EXPONENT)) * np.exp(max(s - EXPONENT, 0.0)))
 
     def scaled_at(self, l: int, phi0: ArrayLike | None = None) -> tuple[NDArray, float]:
         """(M, s) with A^l (phi0) = M exp(s): the same as `at`, without overflow."""
+        return self._scaled_at(l, phi0)
+
+    def _scaled_at(self, l: int, phi0: ArrayLike | None) -> tuple[NDArray, float]:
         if isinstance(l, bool) or l != int(l) or l < 0:
             raise ValueError(f"l must be a whole number >= 0; got {l!r}")
         start = None if phi0 is None else np.asarray(phi0)
         n = self.eigenvalues.size if self._basis is None else len(self._basis[0])
         if start is not None and (start.ndim not in (1, 2) or len(start) != n):
             raise ValueError(f"phi0 must have {n} rows, one per observable; got shape {start.shape}")
+        self._warn_of_phases(int(l))
         real = self._terms[0].real and (start is None or not np.iscomplexobj(start))
         if self._basis is None:
             return total(self._propagators, int(l), start, real)
         up, down = self._basis
         M, s = total(self._propagators, int(l), down if start is None else down @ start, real)
         return up @ M, s
+
+    def _warn_of_phases(self, l: int) -> None:
+        """Of rotations by angles that are not known well enough for so many steps."""
+        share, least = self._angle_error
+        turning = [t for t in self._propagators if t.turns is not None and not recognised(t.turns)]
+        errors = sorted((max(share * t.error, least), float(t.turns or 0)) for t in turning)
+        lost = [(error, turns) for error, turns in errors if error and l > KNOWN_PHASE / error]
+        if not lost:
+            return
+        (error, turns), more = lost[-1], len(lost) - 1
+        mu = np.exp(2j * np.pi * turns)
+        warnings.warn(
+            f"The angle of the eigenvalue {mu.real:.6g}{mu.imag:+.6g}i is known to {error:.1e} radians a step: from "
+            f"l = {KNOWN_PHASE / error:.1e} on the size of its part is known, and its phase is not"
+            + (f" ({more} more eigenvalues likewise)." if more else "."),
+            stacklevel=4,
+        )
 
     def in_coordinates(self, up: NDArray, down: NDArray) -> Verdict:
         """The same verdict for phi = up psi, given the one for psi = down phi: A = up A_psi down."""
