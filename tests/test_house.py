@@ -13,7 +13,7 @@ ROOMS = [
     "errors", "origin", "files", "registry", "config", "spaces", "words", "kinds", "presets", "progress", "tracking",
     "schedule", "runs", "datasets", "pictures", "predicting", "table_answers", "sequence_answers", "nn", "implicit",
     "models", "picture_codec", "picture_network", "spectral", "tasks", "engine", "training", "ray_training", "learning",
-    "searching", "signals", "fitting", "fit_folder", "zoo", "export", "hub", "deployment", "bridge", "report",
+    "searching", "fitting", "signals", "fit_folder", "zoo", "export", "hub", "deployment", "bridge", "report",
     "reproduction", "bench", "sklearn", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}

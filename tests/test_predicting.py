@@ -14,7 +14,7 @@ from torch import nn
 
 import koopsim
 from koopsim import zoo
-from koopsim.bridge import Lessons, Student, distill
+from koopsim.bridge import DistillWarning, Lessons, Student, distill
 from koopsim.cli import main
 from koopsim.config import DEQConfig, FourierConfig, MLPConfig, SIMConfig, VGGConfig
 from koopsim.datasets.inputs import ImageInputs, picture_files, read_inputs
@@ -167,8 +167,8 @@ def test_other_sizes_modes_and_forms_of_a_picture(trained, tmp_path):
     found = model.predict([pictures / "ring" / "3.png", tmp_path / "large.png", large, ring])
     assert found.labels == ["ring"] * 4
     assert found.names[2:] == ("2", "3")
-    assert np.array_equal(found.probabilities[0], found.probabilities[3])
-    assert np.array_equal(found.probabilities[1], found.probabilities[2])
+    np.testing.assert_allclose(found.probabilities[0], found.probabilities[3], rtol=1e-5)
+    np.testing.assert_allclose(found.probabilities[1], found.probabilities[2], rtol=1e-5)
     assert model.predict(ring).labels == ["ring"]
     assert len(model.predict([])) == 0
     with pytest.raises(KoopsimError, match="takes uint8"):
@@ -243,7 +243,8 @@ def test_a_distilled_sim_is_saved(tmp_path):
     torch.manual_seed(0)
     deq = koopsim.build(DEQConfig(heads=2, head_dim=4, model_dim=8, inner_dim=8))
     x = torch.randint(0, 10, (12, 9))
-    sim, _ = distill(deq, x, Student(lift_dim=8), Lessons(epochs=1, batch_size=4))
+    with pytest.warns(DistillWarning, match="hardly better than a constant"):
+        sim, _ = distill(deq, x, Student(lift_dim=8), Lessons(epochs=1, batch_size=4))
     again = koopsim.load(sim.save(tmp_path / "sim.safetensors"))
     assert torch.equal(again(x), sim.eval()(x))
 

@@ -42,7 +42,7 @@ class SequenceAnswers:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
         for row in self.rows:
-            writer.writerow([f"{v:.7g}" if isinstance(v, float) else v for v in row])
+            writer.writerow(row)  # a float by its repr: as many digits as tell it apart, so that a time stays that time
         return text.getvalue()
 
     def as_list(self) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koopsim.datasets.table import DataTable, read_table
+from koopsim.datasets.table import Column, DataTable, read_table
 from koopsim.datasets.table_inputs import TableInputs
 from koopsim.errors import KoopsimError
 
@@ -33,7 +33,7 @@ class TableAnswers:
 
     inputs: TableInputs
     values: NDArray[np.float64]
-    truth: tuple[tuple[str | None, ...], ...] = ()  # of each target, as it stands in the table; () where it does not
+    truth: tuple[tuple[str | float | None, ...], ...] = ()  # of each target: a name or a number; () where it is unknown
 
     def __len__(self) -> int:
         return len(self.values)
@@ -67,7 +67,7 @@ class TableAnswers:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
         for row in self.rows():
-            writer.writerow([f"{v:.7g}" if isinstance(v, float) else v for v in row])
+            writer.writerow(row)  # a float by its repr: as many digits as tell it apart, so that a time stays that time
         return text.getvalue()
 
     def as_list(self) -> list[dict[str, Any]]:
@@ -97,9 +97,17 @@ def answer_table(model: nn.Module, inputs: TableInputs, table: DataTable | Path 
     table = table if isinstance(table, DataTable) else read_table(table)
     outputs = asked_of(model, inputs, table)
     names = [target.name for target in inputs.targets]
-    truth = tuple(tuple(table[name].texts()) for name in names) if set(names) <= set(table.names) else ()
+    as_numbers = inputs.meaning != "classification"
+    truth = tuple(_told(table[name], as_numbers) for name in names) if set(names) <= set(table.names) else ()
     if inputs.meaning == "classification":
         return TableAnswers(inputs, outputs.softmax(1).cpu().numpy(), truth)
     mean = np.array([target.mean for target in inputs.targets])
     deviation = np.array([target.deviation for target in inputs.targets])
     return TableAnswers(inputs, outputs.cpu().numpy() * deviation + mean, truth)
+
+
+def _told(column: Column, as_numbers: bool) -> tuple[str | float | None, ...]:
+    """What a column says, None where it says nothing: words, or numbers where the answers are numbers."""
+    if column.is_text or not as_numbers:
+        return tuple(column.texts())
+    return tuple(None if v != v else v for v in column.values.tolist())

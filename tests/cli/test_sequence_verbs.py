@@ -11,6 +11,8 @@ from koopsim.cli import main
 from koopsim.cli.own_data import on_own_data
 from koopsim.errors import KoopsimError
 from koopsim.runs import RunDirectory
+from koopsim.sequence_answers import SequenceAnswers
+from koopsim.tasks import build_task
 
 SMALL = ["--device", "cpu", "--model.lift.channels", "8", "--model.lift-dim", "8", "--model.hidden", "8"]
 FEW = ["--task.context", "16", "--recipe.epochs", "3", "--recipe.learning-rate", "0.01"]
@@ -63,6 +65,15 @@ def test_forecast_goes_on_after_the_end_of_each_sequence(forecaster, tmp_path, c
     assert (out / "forecast.csv").read_text().startswith("sequence,ahead,time,load,load low,load high\n")
     assert main(["forecast", str(forecaster / "run"), "--data", str(new)]) == 0
     assert "intervals of 90%" in capsys.readouterr().out
+
+
+def test_answers_keep_every_digit_of_times_and_values():
+    rows = [("a", k, 1704091234.5 + k, 1e6 + 1 / 3, np.float32(0.1)) for k in range(3)]
+    text = SequenceAnswers(("sequence", "ahead", "time", "load", "share"), rows, {}).csv()
+    found = list(csv.DictReader(text.splitlines()))
+    assert [float(row["time"]) for row in found] == [1704091234.5, 1704091235.5, 1704091236.5]
+    assert {float(row["load"]) for row in found} == {1e6 + 1 / 3}
+    assert {row["share"] for row in found} == {"0.1"}
 
 
 def test_eval_on_its_own_data_and_on_another_file(forecaster, tmp_path, capsys):
@@ -200,3 +211,23 @@ def test_windows_are_counted_after_the_options_apply(tmp_path):
         on_own_data("", str(data), said, None)
     run = on_own_data("", str(data), [*said, "--task.context", "8", "--task.test=0.25"], None)[1]
     assert (run.task.context, run.task.test, run.task.ahead) == (8, 0.25, 3)
+
+
+@pytest.mark.filterwarnings("default")
+def test_sequences_in_train_and_test_and_a_note_among_them(tmp_path, capsys):
+    random = np.random.default_rng(0)
+    for part, count in (("train", 8), ("Test", 3)):
+        for sign, name in ((-1, "down"), (1, "up")):
+            (tmp_path / "s" / part / name).mkdir(parents=True)
+            for i in range(count):
+                walk = sign * np.arange(12) / 6 + 0.1 * random.normal(size=12)
+                (tmp_path / "s" / part / name / f"{i}.csv").write_text("v\n" + "".join(f"{x:.4f}\n" for x in walk))
+    (tmp_path / "s" / "train" / "up" / "notes.txt").write_text("remember")
+    own = ["--data", str(tmp_path / "s"), *SMALL, "--recipe.epochs", "2", "--out", str(tmp_path / "run")]
+    assert main(["train", *own]) == 0
+    assert capsys.readouterr().err.count("22 files are .csv and 1 are not, such as train/up/notes.txt") == 1
+    with pytest.warns(UserWarning, match=r"notes\.txt"):
+        task = build_task(RunDirectory(tmp_path / "run").read_config()[1].task)
+    assert task.classes == ("down", "up")
+    assert {name: len(rows) for name, rows in task.parts.items()} == {
+        "train": 14, "valid": 2, "test": 6, "train+valid": 16}  # fmt: skip

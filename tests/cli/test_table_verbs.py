@@ -88,6 +88,10 @@ def test_eval_and_predict_another_table(folder, capsys):
     np.testing.assert_allclose(
         figures["score"], 1 - np.sum((truth - said) ** 2) / np.sum((truth - truth.mean()) ** 2), rtol=1e-4
     )
+    assert main(["predict", str(folder / "numbers"), other, "--json", "--device", "cpu"]) == 0
+    asked = json.loads(capsys.readouterr().out)
+    assert [row["predicted y"] for row in asked] == said.tolist()  # to the last digit
+    assert [row["y"] for row in asked] == truth.tolist()  # a number, as it is one in the answer
     bare = write(folder / "bare.csv", head[:5], [line[:5] for line in lines[:3]])
     assert main(["predict", str(folder / "classes"), bare, "--device", "cpu"]) == 0
     said = list(csv.reader(capsys.readouterr().out.splitlines()))
@@ -164,7 +168,7 @@ def test_options_of_the_task_are_options_of_the_table(folder, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ([["1", "x"], ["2", ""], *[["3", "y"]] * 20], "1 of 22 rows have no 'y', the target; the first is row 2"),
+        ([["1", "x"], ["2", ""], *[["3", "y"]] * 20], "1 of 22 rows have no 'y', the target; the first is line 3"),
         ([["1", "x"]] * 20, "is 'x' in every row"),
         ([["1", "2"], ["2", "3"], ["3", "4"]], "has 3 rows; expected at least 10"),
         ([[f"2024-01-{i + 1:02}", i % 2] for i in range(20)], "holds dates such as '2024-01-01'"),
@@ -189,3 +193,55 @@ def test_other_columns_and_taken_files(folder, tmp_path, capsys):
     assert "2 tables are named" in capsys.readouterr().err
     assert main(["eval", str(folder / "numbers"), "--data", other, "--out", str(tmp_path / "p")]) == 2
     assert "ends in .csv or .json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--target", "y", "y"], "--target names 'y' twice; once is enough"),
+        (["--target", "a", "--target", "y"], "--target is given twice, and only the last would count"),
+        (["--target", "y", "--target=y"], "--target is given twice"),
+        (["--target", "y", "--drop", "id", "id"], "--drop names 'id' twice"),
+        (["--target", "a", "--drop", "id", "--goal", "classify"], "Numbers are foretold by --goal regress."),
+    ],
+)
+def test_columns_that_cannot_be_meant(folder, tmp_path, capsys, words, said):
+    (tmp_path / "f.csv").write_text("id,a,y\n" + "".join(f"{i},{i / 7},{i}\n" for i in range(30)))
+    assert main(["train", "--data", str(tmp_path / "f.csv"), *words, *FAST, "--out", str(tmp_path / "run")]) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("a", "y"), [("1e300", "1"), ("1", "-1e300"), ("inf", "1"), ("1", "inf")])
+def test_numbers_too_large_are_refused_before_anything_is_written(tmp_path, capsys, a, y):
+    lines = [[i, i / 7] for i in range(30)]
+    file = write(tmp_path / "t.csv", ["a", "y"], [*lines[:20], [a, y], *lines[20:]])
+    assert main(["train", "--data", file, "--target", "y", *FAST, "--out", str(tmp_path / "run")]) == 2
+    err = capsys.readouterr().err
+    assert f"column '{'y' if a == '1' else 'a'}' is " in err
+    assert "in line 22; correct or remove it" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_european_table_is_the_same_table(folder, tmp_path):
+    """Semicolons, decimal commas, one more of them at each end."""
+    head, lines = rows()
+    text = "\n".join(";".join([*(str(cell).replace(".", ",") for cell in line), ""]) for line in [head, *lines])
+    (tmp_path / "t.csv").write_text(text)
+    own = ["train", "--data", str(tmp_path / "t.csv"), *FAST, "--target", "y", "--drop", "id", "high"]
+    assert main([*own, "--out", str(tmp_path / "run")]) == 0
+    result, plain = (RunDirectory(place).read_result() for place in (tmp_path / "run", folder / "numbers"))
+    assert result["test"] == plain["test"]
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_slip_is_said_once(tmp_path, capsys):
+    words = ["low"] * 29 + ["high"] * 30
+    cells = [*[str(i % 5) for i in range(58)], "1.5.2"]
+    file = write(tmp_path / "t.csv", ["a", "y"], list(zip(cells, words, strict=True)))
+    assert main(["train", "--data", file, "--target", "y", *FAST, "--out", str(tmp_path / "run")]) == 0
+    err = capsys.readouterr().err
+    assert err.count("line 60: '1.5.2' is no number, as 58 of the 59 cells of column 'a' are") == 1

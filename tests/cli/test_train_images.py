@@ -177,3 +177,54 @@ def test_a_folder_of_arrays_is_pictures_and_no_sequences(tmp_path):
     for name in ("x_train", "y_train", "x_test", "y_test"):
         np.save(tmp_path / f"{name}.npy", np.zeros((4, 8, 8, 1) if name[0] == "x" else 4, np.uint8))
     assert preset_for(str(tmp_path), OwnColumns()) == IMAGES
+
+
+def classes(folder, count=8):
+    random = np.random.default_rng(0)
+    for k, name in enumerate(("cat", "dog")):
+        (folder / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = random.integers(100 * k, 100 * k + 80, (8, 8), np.uint8)
+            Image.fromarray(pixels).save(folder / name / f"{i}.png")
+    return folder
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_folder_with_train_and_val_by_the_verbs(tmp_path, capsys):
+    classes(tmp_path / "p" / "Train")
+    classes(tmp_path / "p" / "val", 3)
+    own = ["--device", "cpu", "--recipe.epochs", "1"]
+    for name, more in (("loaded", []), ("streamed", ["--task.stream", "yes"])):
+        assert main(["train", "--data", str(tmp_path / "p"), *own, *more, "--out", str(tmp_path / name)]) == 0
+        assert capsys.readouterr().err.count("has no test/: val/ is what is tested on") == 1
+        assert main(["eval", str(tmp_path / name), "--data", str(tmp_path / "p"), "--device", "cpu", "--json"]) == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out)["accuracy"] == RunDirectory(tmp_path / name).read_result()["test"]["accuracy"]
+        assert main(["predict", str(tmp_path / name), str(tmp_path / "p" / "val"), "--device", "cpu"]) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1 + 6
+
+
+def test_broken_pictures_are_skipped_and_told(tmp_path, capsys):
+    classes(tmp_path / "p", 30)
+    (tmp_path / "p" / "cat" / "3.png").write_bytes(b"\x89PNG no more")
+    whole = (tmp_path / "p" / "dog" / "7.png").read_bytes()
+    (tmp_path / "p" / "dog" / "7.png").write_bytes(whole[:60])
+    own = ["train", "--data", str(tmp_path / "p"), "--device", "cpu", "--recipe.epochs", "1", "--task.stream", "yes"]
+    assert main([*own, "--out", str(tmp_path / "strict")]) == 2
+    assert "cat/3.png is not a picture" in capsys.readouterr().err
+    assert not (tmp_path / "strict").exists()
+    assert main([*own, "--task.unreadable", "skip", "--out", str(tmp_path / "run")]) == 0
+    assert "cannot be read and are left out. The first: " in capsys.readouterr().err
+    assert RunDirectory(tmp_path / "run").read_result()["unreadable"]["count"] == 2
+
+
+def test_notes_beside_pictures_make_no_sequences_of_them(tmp_path):
+    from koopsim.cli.own_data import IMAGES, preset_for
+    from koopsim.kinds import OwnColumns
+
+    classes(tmp_path / "p", 2)
+    (tmp_path / "p" / "cat" / "notes.txt").write_text("my cat")
+    assert preset_for(str(tmp_path / "p"), OwnColumns()) == IMAGES
+    classes(tmp_path / "q" / "train", 2)
+    (tmp_path / "q" / "train" / "dog" / "labels.csv").write_text("a\n1\n")
+    assert preset_for(str(tmp_path / "q"), OwnColumns()) == IMAGES

@@ -62,7 +62,7 @@ def test_of_what_a_model_sees(asked):
 def test_of_a_long_table(asked):
     own = DataTable("t", [Column("t", np.arange(6.0)), Column("a", np.zeros(6)), Column("b", np.zeros(6))])
     sequence_tables.long_table(own, OwnColumns(time="t"))
-    assert asked == [(12 * 6 * 2, "t asks for")]
+    assert asked == [(16 * 6 * 2, "t asks for")]
 
 
 def test_of_pictures(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from koopsim.datasets.npz import _images, _labels, oriented, split_in_two
+from koopsim.datasets.npz import _images, _labels, oriented, read_images, split_in_two
 from koopsim.errors import KoopsimError
 
 
@@ -58,3 +58,14 @@ def test_a_fifth_is_for_the_test():
         split_in_two("own", x[:3], np.array([0, 0, 1]), ("a", "b"))
     with pytest.raises(KoopsimError, match="the class 'c' has fewer than two"):
         split_in_two("own", x[:4], np.array([0, 0, 1, 1]), ("a", "b", "c"))
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [{"x": np.zeros((5, 3)), "cost": np.zeros(5)}, {"x": np.zeros((5, 3)), "y": np.zeros(5, int)},
+     {"x": np.full((5, 4, 2), -3.0), "y": np.zeros(5, int)}],
+)  # fmt: skip
+def test_what_is_no_pictures_says_how_else_it_is_read(tmp_path, arrays):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(KoopsimError, match="Of sequences say --goal classify, tag or forecast; of a table --target"):
+        read_images(tmp_path / "a.npz")

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from koopsim.datasets.row_splits import TEST, TRAIN, VALID, split_by_column, split_rows
+from koopsim.datasets.row_splits import TEST, TRAIN, VALID, completed, split_by_column, split_rows
 from koopsim.datasets.table import Column
 from koopsim.errors import KoopsimError
 
@@ -78,3 +78,14 @@ def test_two_rows_are_the_fewest_to_train_on():
         split_by_column(marked("train", "valid", "test"), "f", 0.5, 0.5, 0)
     with pytest.raises(KoopsimError, match="says 'later'; expected train"):
         split_by_column(marked("train", "train", "later"), "f", 0.5, 0.5, 0)
+
+
+def test_parts_that_are_there_stay_and_the_others_are_drawn():
+    given = np.array([TRAIN] * 10 + [TEST] * 5, np.int8)
+    found = completed(given, "f", 0.2, 0.5, 0)
+    assert (found == TEST).sum() == 5
+    assert (found[10:] == TEST).all()
+    assert (found == VALID).sum() == 2
+    assert (given == TRAIN).sum() == 10  # the marks given are not changed
+    with pytest.raises(KoopsimError, match="f leaves 1 rows to train on"):
+        completed(given[9:], "f", 0.2, 0.5, 0)

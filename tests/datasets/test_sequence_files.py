@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 
+from koopsim.datasets.row_splits import TEST, TRAIN, VALID
 from koopsim.datasets.sequence_files import read_sequences
+from koopsim.datasets.sequence_inputs import SequenceInputs
 from koopsim.datasets.sequences import carried_forward, filled_up
 from koopsim.datasets.systems import SYSTEMS
 from koopsim.errors import KoopsimError
 from koopsim.kinds import OwnColumns
+from koopsim.tasks.sequence_data import SequenceData, statistics_of
 
 LOG = "who,when,a,b,state\nann,3,5,1,up\nbob,1,7,2,up\nann,1,4,,up\nann,2,,3,down\nbob,2,8,4,up\n"
 
@@ -178,3 +181,123 @@ def test_folders_of_arrays_and_of_tagged_tables(tmp_path):
     found = read_sequences(tmp_path / "tagged", OwnColumns(target=("state",), goal="tag"))
     assert found.classes == ("down", "flat", "up")
     assert [own.tolist() for own in found.tags] == [[2, 0], [1, 2, 1]]
+
+
+def test_a_series_far_from_zero_keeps_its_digits_until_it_is_centred(tmp_path):
+    """1e8 + sin t in float32 is 1e8: whatever file it comes from, what changes is still there."""
+    wave = np.sin(np.arange(60.0))
+    far = 1e8 + wave
+    np.savez(tmp_path / "a.npz", x=far)
+    (tmp_path / "b.csv").write_text("t,u\n" + "".join(f"{t},{u!r}\n" for t, u in enumerate(far.tolist())))
+    (tmp_path / "c").mkdir()
+    np.save(tmp_path / "c" / "one.npy", far)
+    for name in ("a.npz", "b.csv", "c"):
+        found = read_sequences(tmp_path / name, OwnColumns(time="t"))
+        assert found.values[0].dtype == np.float64
+        scale, shift = statistics_of(found.values, plain=False)
+        inputs = SequenceInputs("forecast", found.channels, scale, shift, targets=found.channels, ahead=1)
+        (x,) = inputs.scaled(found.values, "f")
+        assert x.dtype == np.float32
+        np.testing.assert_allclose(x[:, 0], (wave - wave.mean()) / wave.std(), atol=1e-5)
+
+
+def test_what_float32_holds_is_float32(tmp_path):
+    """As it was before: a run on such data knows it by its bits."""
+    for number, x in enumerate((np.linspace(100, 101, 9), np.full(9, 0.1), np.array([np.nan, 1e4, 1e4 + 1]))):
+        np.savez(tmp_path / f"{number}.npz", x=x)
+        (own,) = read_sequences(tmp_path / f"{number}.npz", OwnColumns()).values
+        np.testing.assert_array_equal(own[:, 0], x.astype(np.float32))
+        assert own.dtype == np.float32
+    np.savez(tmp_path / "large.npz", x=np.array([1.0, 1e39]))
+    with pytest.raises(KoopsimError, match=r"'0' has infinite values, or some above 3.4e\+38"):
+        read_sequences(tmp_path / "large.npz", OwnColumns())
+
+
+def classes(folder, count=3, names=("down", "up"), ending=".csv"):
+    for k, name in enumerate(names):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            (folder / name / f"{i}{ending}").write_text(f"v\n{k}\n{i}\n")
+    return folder
+
+
+def test_what_lies_beside_the_sequences_is_none(tmp_path):
+    classes(tmp_path)
+    (tmp_path / "up" / "notes.txt").write_text("remember to charge the sensor")
+    (tmp_path / "down" / "README.md").write_text("#")
+    (tmp_path / "down" / ".DS_Store").write_bytes(b"\0")
+    with pytest.warns(UserWarning, match=r"6 files are \.csv and 1 are not, such as up/notes\.txt; these") as said:
+        found = read_sequences(tmp_path, OwnColumns())
+    assert len(said) == 1
+    assert (found.channels, found.labels.tolist()) == (("v",), [0, 0, 0, 1, 1, 1])
+    classes(tmp_path / "texts", 4, ending=".txt")
+    (tmp_path / "texts" / "up" / "index.tsv").write_text("v\n1\n")
+    with pytest.warns(UserWarning, match=r"8 files are \.txt and 1 are not, such as up/index\.tsv"):
+        assert read_sequences(tmp_path / "texts", OwnColumns()).bytes
+    (tmp_path / "one").mkdir()
+    for name in ("a.csv", "b.tsv", "c.csv"):
+        (tmp_path / "one" / name).write_text("v\n1\n2\n")
+    assert len(read_sequences(tmp_path / "one", OwnColumns())) == 3  # tables both
+    classes(tmp_path / "odd")
+    (tmp_path / "odd" / "left").mkdir()
+    (tmp_path / "odd" / "left" / "a.txt").write_text("no")
+    no_csv = r"left has no \.csv files, which the other"
+    with pytest.warns(UserWarning, match="left/a"), pytest.raises(KoopsimError, match=no_csv):
+        read_sequences(tmp_path / "odd", OwnColumns())
+
+
+def test_folders_for_training_and_testing_are_no_classes(tmp_path):
+    classes(tmp_path / "Train", 4)
+    classes(tmp_path / "TEST", 2)
+    found = read_sequences(tmp_path, OwnColumns())
+    assert found.classes == ("down", "up")
+    assert [found.classes[label] for label in found.labels] == [name.split("/")[1] for name in found.names]
+    marks = {(name.split("/")[0], mark) for name, mark in zip(found.names, found.splits.tolist(), strict=True)}
+    assert marks == {("Train", TRAIN), ("TEST", TEST)}
+    classes(tmp_path / "valid", 1)
+    assert sorted(set(read_sequences(tmp_path, OwnColumns()).splits.tolist())) == [TRAIN, VALID, TEST]
+    classes(tmp_path / "TEST", 1, names=("sideways",))
+    with pytest.raises(KoopsimError, match="has the class 'sideways', but none in train/; training needs it too"):
+        read_sequences(tmp_path, OwnColumns())
+
+
+def test_parts_without_a_test_and_without_classes(tmp_path):
+    classes(tmp_path / "a" / "train")
+    classes(tmp_path / "a" / "val")
+    with pytest.warns(UserWarning, match="has no test/: val/ is what is tested on"):
+        found = read_sequences(tmp_path / "a", OwnColumns())
+    assert found.splits.tolist() == [TRAIN] * 6 + [TEST] * 6
+    classes(tmp_path / "b" / "train")
+    alone = read_sequences(tmp_path / "b", OwnColumns())  # to be split as classes are
+    assert (alone.splits, alone.classes, alone.names[0]) == (None, ("down", "up"), "train/down/0")
+    classes(tmp_path / "c", 2, names=("train", "test"))
+    found = read_sequences(tmp_path / "c", OwnColumns())
+    assert (found.labels, found.classes, found.splits.tolist()) == (None, (), [TEST, TEST, TRAIN, TRAIN])
+    classes(tmp_path / "c" / "test", 1)
+    with pytest.raises(KoopsimError, match="classes in one of its parts and none in another; make them one"):
+        read_sequences(tmp_path / "c", OwnColumns())
+
+
+def test_a_part_that_nobody_made_is_drawn(tmp_path):
+    classes(tmp_path / "train", 10)
+    classes(tmp_path / "test", 3)
+    found = SequenceData(str(tmp_path), valid=0.2).read("classify")
+    given = read_sequences(tmp_path, OwnColumns(goal="classify"))
+    assert found.names == given.names
+    assert ((found.splits == TEST) == (given.splits == TEST)).all()
+    assert sorted(found.labels[found.splits == VALID].tolist()) == [0, 0, 1, 1]  # of each class its share
+    classes(tmp_path / "series" / "train", 2, names=(".",))
+    classes(tmp_path / "series" / "test", 2, names=(".",))
+    with pytest.warns(UserWarning, match="which a forecast does not ask: of every series the beginning is learnt"):
+        SequenceData(str(tmp_path / "series")).read("forecast", 1)
+
+
+def test_a_gap_is_told_with_its_line(tmp_path):
+    (tmp_path / "l.csv").write_text("who,when,v\na,1,1\n\na,,2\n,3,1\n")
+    for columns, what in [
+        (OwnColumns(time="when", drop=("who",)), "time in column 'when', the first is line 4"),
+        (OwnColumns(id="who", drop=("when",)), "in column 'who', the first is line 5"),
+        (OwnColumns(("who",), "classify", drop=("when",)), "label in column 'who', the first is line 5"),
+    ]:
+        with pytest.raises(KoopsimError, match=f"1 rows have no .*{what}; every row needs one"):
+            read_sequences(tmp_path / "l.csv", columns)

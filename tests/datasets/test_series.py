@@ -145,7 +145,7 @@ def saved(folder, array, name="a.npy"):
 @pytest.mark.parametrize(
     ("shape", "told", "meant"),
     [
-        ((2, 2), None, "matrix"), ((1, 1), None, "trajectory"), ((3, 2), None, "trajectory"),
+        ((2, 2), None, "matrix"), ((1, 1), None, "matrix"), ((3, 2), None, "trajectory"),
         ((2, 2), "trajectory", "trajectory"), ((2, 2), "matrix", "matrix"), ((1, 2, 2), None, "trajectory"),
         ((1, 2, 2), "matrix", "matrix"), ((2, 2, 2), "trajectory", "trajectory"),
     ],
@@ -286,3 +286,25 @@ def test_an_hdf5_that_cannot_be_read_leaves_nothing_to_complain_later(tmp_path, 
     finally:
         gc.enable()
     assert said == []
+
+
+def test_decimal_commas_between_semicolons(tmp_path):
+    (tmp_path / "a.csv").write_text("t;x;y\n0;1,5;1\n1;-2,25;\n2;3;2,5\n")
+    np.testing.assert_array_equal(read_series(tmp_path / "a.csv").tables[0], [[1.5, 1], [-2.25, np.nan], [3, 2.5]])
+    (tmp_path / "b.csv").write_text("1,5;2\n2,5;3\n")
+    np.testing.assert_array_equal(read_series(tmp_path / "b.csv").tables[0], [[1.5, 2], [2.5, 3]])
+    (tmp_path / "c.csv").write_text("x\ty;z\n".replace("\t", ";") + "1,5;1;1\n2.5;1;1\n")
+    with pytest.raises(KoopsimError, match="column 'x' has numbers with a point and some with a comma; use one"):
+        read_series(tmp_path / "c.csv")
+    (tmp_path / "d.csv").write_text('x,y\n1,"1,5"\n2,"2,5"\n')
+    with pytest.raises(KoopsimError, match="line 2: '1,5' is not a number"):
+        read_series(tmp_path / "d.csv")
+
+
+def test_the_cell_that_is_no_number_is_named_and_not_an_empty_one(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,\n2,5\n3,b\n")
+    with pytest.raises(KoopsimError, match="line 4: 'b' is not a number"):
+        read_series(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text("time,x\n1,1\n\n,2\n3,4\n")
+    with pytest.raises(KoopsimError, match="1 missing times, the first in line 4; every row needs one"):
+        read_series(tmp_path / "b.csv")

@@ -2,13 +2,14 @@
 
 import os
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
 
 from koopsim.datasets import delimited, table
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID, split_by_column, split_rows
-from koopsim.datasets.table import Column, DataTable, number_text, read_table
+from koopsim.datasets.table import Column, DataTable, number_text, read_table, row_or_line
 from koopsim.errors import KoopsimError
 from koopsim.files import waiting
 
@@ -70,9 +71,59 @@ def test_arrays(tmp_path):
 def test_a_word_late_in_a_column_makes_all_of_it_words(tmp_path, monkeypatch):
     monkeypatch.setattr(delimited, "ROWS", 10)
     (tmp_path / "a.csv").write_text("n,code\n" + "".join(f"{i},0{i}\n" for i in range(50)) + "50,x\n")
-    found = read_table(tmp_path / "a.csv")
+    with pytest.warns(UserWarning, match="line 52: 'x' is no number, as 50 of the 51 cells of column 'code' are"):
+        found = read_table(tmp_path / "a.csv")
     assert found["code"].texts() == [f"0{i}" for i in range(50)] + ["x"]
     np.testing.assert_array_equal(found["n"].values, np.arange(51))
+
+
+def odd(folder, *cells, among=100):
+    """A column of numbers with some other cells after the fourth of them."""
+    numbers = [f"{i}.5" for i in range(among)]
+    (folder / "o.csv").write_text("n\n" + "".join(f"{cell}\n" for cell in [*numbers[:4], *cells, *numbers[4:]]))
+    return folder / "o.csv"
+
+
+def test_a_slip_among_many_numbers_is_said(tmp_path):
+    for cell, seen in (("abc", "abc"), ('"12,5"', "12,5"), ("1.234.5", "1.234.5")):
+        with pytest.warns(UserWarning, match=f"o.csv, line 6: '{seen}' is no number, as 100 of the 101 cells") as said:
+            assert read_table(odd(tmp_path, cell))["n"].is_text
+        assert len(said) == 1
+        assert "column 'n' are, so that all of it is taken as words; correct it, or leave" in str(said[0].message)
+    with pytest.warns(UserWarning, match="line 7: 'y' is no number, as 100 of the 105 cells"):
+        read_table(odd(tmp_path, "NA", *["y"] * 5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read_table(odd(tmp_path, *["y"] * 6))["n"].is_text  # too many to be slips
+        assert read_table(odd(tmp_path, "y", among=19))["n"].is_text  # too few numbers to say so
+        assert not read_table(odd(tmp_path, "NA", '""'))["n"].is_text
+    with pytest.warns(UserWarning, match="as 20 of the 21 cells"):
+        read_table(odd(tmp_path, "y", among=20))
+
+
+def test_decimal_commas_between_semicolons(tmp_path, monkeypatch):
+    monkeypatch.setattr(delimited, "ROWS", 2)
+    (tmp_path / "a.csv").write_text("a;b;c;d\n1;1,5;1,5;x\n2;;2.5;1,5\n3,25;-2e3;3;2\n")
+    found = read_table(tmp_path / "a.csv")
+    np.testing.assert_array_equal(found["a"].values, [1, 2, 3.25])
+    np.testing.assert_array_equal(found["b"].values, [1.5, np.nan, -2000])
+    assert found["c"].texts() == ["1,5", "2.5", "3"]  # a point in one, a comma in another
+    assert found["d"].is_text
+    (tmp_path / "b.csv").write_text('a,b\n1,"1,5"\n2,"2,5"\n')
+    assert read_table(tmp_path / "b.csv")["b"].texts() == ["1,5", "2,5"]  # between commas they are words
+
+
+def test_a_refusal_shows_a_word_and_not_a_number():
+    assert Column("c", np.zeros(1, np.int32), ("1.5", "2", "high")).example == "high"
+    assert Column("c", np.zeros(1, np.int32), ("1.5", "2")).example == "1.5"
+
+
+def test_where_a_row_is(tmp_path):
+    (tmp_path / "a.csv").write_text("t,n\n1,2\n\n,3\n,4\n")
+    assert [row_or_line(tmp_path / "a.csv", row) for row in range(3)] == ["line 2", "line 4", "line 5"]
+    assert row_or_line("breast-cancer", 4) == row_or_line(tmp_path / "none.csv", 4) == "row 5"
+    with pytest.raises(KoopsimError, match="2 rows have no time in column 't', the first is line 4; every row"):
+        read_table(tmp_path / "a.csv")["t"].times(tmp_path / "a.csv")
 
 
 def test_codes_are_those_that_occur_in_order():
@@ -118,7 +169,7 @@ def test_a_long_reading_says_how_far_it_is_and_a_missing_column_is_known_before(
         ("a.csv", "", "empty"),
         ("a.csv", "x,y\n", "2 columns and 0 rows"),
         ("a.csv", "x,x\n1,2\n", "two columns called 'x'"),
-        ("a.csv", "x,\xff\n1,2\n", "cannot be read as CSV"),
+        ("a.csv", "x,\xff\n1,2\n", r"line 1 is no UTF-8 \(byte 0xff\); save it as UTF-8"),
         ("a.csv", 'x,y\n1,"' + "z" * 200_000, "cannot be read as CSV"),
         ("a.parquet", "PAR1junkPAR1", "Parquet"),
         ("a.arrow", "ARROW1junk", "Arrow"),

@@ -161,7 +161,7 @@ def test_what_never_changes_has_a_deviation_of_one():
     assert deviation_of(np.array([1.0, 5.0])) == 2.0
     assert deviation_of(np.zeros(3)) == 1.0
     assert deviation_of(np.array([0.0, 4e-12])) == 2e-12
-    assert deviation_of(np.array([0.0, 1e-12])) == 1.0
+    assert deviation_of(np.array([0.0, 2e-15])) == 1e-15  # small units: judged beside the largest value alone
     assert deviation_of(1e9 + np.array([0.0, 1e-4])) == 1.0  # less than 1e-12 of the largest
 
 

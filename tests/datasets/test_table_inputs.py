@@ -95,11 +95,13 @@ def test_what_a_target_means(tmp_path):
     ("text", "message"),
     [
         ("a,y\n1,2\n", "no column 'target'"),
-        ("a,target\n1,x\n2,\n3,y\n", "1 of 3 rows have no 'target', the target; the first is row 2"),
+        ("a,target\n1,x\n2,\n3,y\n", "1 of 3 rows have no 'target', the target; the first is line 3"),
         ("a,target\n1,x\n2,x\n3,x\n", "is 'x' in every row; expected two classes"),
         ("a,target\n1,2024-01-02\n2,2024-01-03\n3,2024-01-03\n4,2024-01-03\n", "holds dates such as '2024-01-02'"),
         ("day,target\n2024-01-02,1.5\n2024-01-03,2\n", "'day' holds dates such as '2024-01-02'"),
-        ("a,target\ninf,1.5\n2,2\n", "infinite in row 1"),
+        ("a,target\ninf,1.5\n2,2\n", "'a' is infinite in line 2"),
+        ("a,target\n1,1.5\n1e300,2\n", r"'a' is beyond 3.4e\+38 in line 3"),
+        ("a,target\n1,1.5\n2,-1e39\n", r"'target' is beyond 3.4e\+38 in line 3"),
         ("a,target\n,1.5\n,2\n", "'a' is empty in all training rows"),
         ("target\n1.5\n2\n", "no column besides the target"),
         ("id,target\n" + "".join(f"p{i},{i % 2}\n" for i in range(60)), "60 different words in 60 rows"),
@@ -130,3 +132,14 @@ def test_a_description_that_lacks_an_entry_is_refused():
         from_dict(NumberInput, {"name": "a", "mean": 0.0, "deviation": 1.0, "flagged": False}, "inputs.json")
     with pytest.raises(KoopsimError, match="at least 1"):
         IdentityConfig(0)
+
+
+def test_a_class_too_rare_to_be_split_is_named():
+    words = Column("kind", np.array([0] * 10 + [1] * 10 + [2], np.int32), ("u", "v", "odd"))
+    table = DataTable("t", [Column("a", np.arange(21.0)), words])
+    with pytest.warns(UserWarning, match="class 'odd' of 'kind' has 1 of 21 rows, 0 of them to learn.*leave it out"):
+        learn_targets(table, ["kind"], None, np.arange(20))
+    with pytest.warns(UserWarning, match="class 'odd' of 'kind' has 1 of 21 rows, 1 of them to learn from"):
+        learn_targets(table, ["kind"], None, np.arange(21))
+    with pytest.warns(UserWarning, match=r"class 'odd' .* learnt and tested \(as 1 more\); give more"):
+        learn_targets(table, ["kind"], None, np.arange(10))

@@ -359,7 +359,8 @@ def test_mean_and_deviation_by_hand():
     mean, deviation = moments(values[:, :1], np.array([1.0, 1.0, 0.0]))
     assert (mean.tolist(), deviation.tolist()) == ([1.0], [1.0])
     assert moments(np.array([[0.0], [4e-12]]), None)[1][0] == pytest.approx(2e-12)
-    assert moments(np.array([[0.0], [1.8e-12]]), None)[1][0] == 1.0
+    assert moments(np.array([[0.0], [1.8e-12]]), None)[1][0] == pytest.approx(9e-13)  # small units are no standstill
+    assert moments(1e9 + np.array([[0.0], [1e-4]]), None)[1][0] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,17 @@ def test_statistics_of_series_with_gaps():
         statistics_of([np.array([[np.nan, 1.0], [np.nan, 2.0]])], plain=False)
 
 
+def test_statistics_of_series_far_from_zero_and_in_small_units():
+    wave = np.sin(np.arange(50.0))[:, None]
+    (scale,), (shift,) = statistics_of([1e8 + wave], plain=False)
+    assert scale == pytest.approx(1 / wave.std(), rel=1e-6)
+    assert shift == pytest.approx(1e8 + wave.mean(), abs=1e-3)
+    for size in (1e-13, 1e-60):
+        assert statistics_of([size * wave], plain=False)[0] == pytest.approx((1 / wave.std() / size,), rel=1e-6)
+    scale, shift = statistics_of([np.float32(wave)], plain=False)
+    assert (scale, shift) == (tuple(np.float32(scale).tolist()), tuple(np.float32(shift).tolist()))  # as it was
+
+
 def test_tensors_are_joined_into_one_vector():
     a, b = torch.arange(4.0).view(2, 2), torch.tensor(9.0)
     assert joined([a, b]).tolist() == [0, 1, 2, 3, 9]

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -30,7 +30,8 @@ class Arguments:
     overwrite: bool = False
     """With --out: also replace files of the same names that koopsim did not write."""
     other_data: bool = False
-    """Evaluate although the data is not what the run was trained on: new pictures, other labels."""
+    """Evaluate although the data is not what the run was trained on: new pictures, whose classes are matched by name.
+    That is no look at the run's test split, and not counted as one."""
     device: str = "auto"
     """cpu, cuda, cuda:1; auto takes a GPU where there is one."""
     json: bool = False
@@ -41,14 +42,13 @@ def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "eval")
     from koopsim import zoo
     from koopsim.engine.drive import pick_device
-    from koopsim.files import folders
     from koopsim.runs import RunDirectory
-    from koopsim.tasks import build_task
-    from koopsim.tasks.fingerprint import fingerprint_of
 
     if (arguments.data or arguments.out) and learnt_a_table(arguments.what):
+        _refuse_split(arguments)
         return table_rows.evaluate_rows(arguments)
-    if arguments.what.startswith(zoo.PREFIX):
+    of_zoo = arguments.what.startswith(zoo.PREFIX)
+    if of_zoo:
         name, run = arguments.what.removeprefix(zoo.PREFIX), zoo.run_of_card(arguments.what)
     else:
         name, run = RunDirectory(arguments.what).read_config()
@@ -56,34 +56,75 @@ def main(argv: list[str]) -> int:
         from koopsim.cli.sequences import evaluate_sequences, takes_sequences
 
         if takes_sequences(arguments.what) is not None:
+            _refuse_split(arguments)
             return evaluate_sequences(arguments, name)
     device = pick_device(arguments.device)
     model = zoo.load(arguments.what, device)
-    task = build_task(relocated(run.task, arguments.data, name), device)
-    if not arguments.what.startswith(zoo.PREFIX) and not arguments.other_data:
-        RunDirectory(arguments.what).check_data(fingerprint_of(task))
+    task, other = _task_of(arguments, run.task, name, model, device)
+    if arguments.out:
+        refuse_no_classes(task, name)
     figures = task.evaluate(model, arguments.split)
     values = {"name": name, "split": arguments.split, **figures}
     json_text(values, f"the figures of {arguments.what}")  # NaN is no figure: said before anything is drawn
     looks = 0
-    if arguments.split == "test" and not arguments.what.startswith(zoo.PREFIX):
+    if arguments.split == "test" and not other and not of_zoo:
         looks = noted_look(RunDirectory(arguments.what), name, figures)
-    files: list[Path] = []
-    if arguments.out:
-        with folders.held(arguments.out):
-            folders.claim(arguments.out, "mistakes", MISTAKES, arguments.overwrite)
-            files = mistakes(task, model, name, arguments.split, arguments.out)
+    files = _drawn(arguments, task, model, name)
     if arguments.json:
         print(json_text(values | {"files": [str(f) for f in files]}))
-        return 0
-    print(f"{name} on {arguments.split}")
-    for key, value in figures.items():
-        print(f"  {key:<18} {value:.6g}")
+    else:
+        _show(arguments, values, looks, files)
+    return 0
+
+
+def _refuse_split(arguments: Arguments) -> None:
+    """A file that is answered for whole has no splits."""
+    if arguments.data is not None and arguments.split != "test":
+        raise KoopsimError(
+            f"--split {arguments.split} is a part of what the run was trained on, and {arguments.data} is judged "
+            "whole; leave --split or --data out."
+        )
+
+
+def _task_of(arguments: Arguments, config: Any, name: str, model: Any, device: Any) -> tuple[Any, bool]:
+    """(the task to judge, whether its data is other than what the run was trained on)."""
+    from koopsim import zoo
+    from koopsim.cli.other_pictures import as_trained, is_other
+    from koopsim.runs import RunDirectory
+    from koopsim.tasks import build_task
+    from koopsim.tasks.fingerprint import fingerprint_of
+
+    task = build_task(relocated(config, arguments.data, name), device)
+    if arguments.what.startswith(zoo.PREFIX):
+        other = arguments.data is not None  # of the zoo, whose models have no folder that knows their data
+    elif arguments.other_data:
+        other = is_other(RunDirectory(arguments.what), task)
+    else:
+        RunDirectory(arguments.what).check_data(fingerprint_of(task))
+        other = False
+    return (as_trained(task, getattr(model, "takes", None), arguments.what) if other else task), other
+
+
+def _drawn(arguments: Arguments, task: Any, model: Any, name: str) -> list[Path]:
+    """The pictures of --out, if it was asked for."""
+    from koopsim.files import folders
+
+    if not arguments.out:
+        return []
+    with folders.held(arguments.out):
+        folders.claim(arguments.out, "mistakes", MISTAKES, arguments.overwrite)
+        return mistakes(task, model, name, arguments.split, arguments.out)
+
+
+def _show(arguments: Arguments, values: dict[str, Any], looks: int, files: list[Path]) -> None:
+    print(f"{values['name']} on {values['split']}")
+    for key, value in values.items():
+        if key not in ("name", "split"):
+            print(f"  {key:<18} {value:.6g}")
     if looks > 1:
         print(f"  {looks} looks at the test split by now: choose settings by the valid split (looks.jsonl).")
     if files:
         print(f"  {', '.join(f.name for f in files)} are in {arguments.out}/")
-    return 0
 
 
 def noted_look(directory, name: str, figures: dict[str, float]) -> int:
@@ -110,17 +151,22 @@ def relocated(task, data: str | None, name: str):
     return replace(task, dataset=str(Path(data).resolve()) if Path(data).exists() else data)
 
 
+def refuse_no_classes(task, name: str) -> None:
+    """Before anything is judged: only a classifier's mistakes can be drawn."""
+    from koopsim.tasks import Classification
+
+    if not isinstance(task, Classification):
+        raise KoopsimError(f"--out draws what a classifier mistakes; {name} is none.")
+
+
 def mistakes(task, model, name: str, split: str, folder: Path) -> list[Path]:
     """The confusion matrix and the worst mistakes of a classifier, drawn into `folder`."""
     import numpy as np
 
     from koopsim.report.mistakes import confusion_matrix, draw_confusion, draw_mistakes, worst_mistakes
     from koopsim.runs import write_json
-    from koopsim.tasks import Classification
     from koopsim.tasks.base import ModelAnswers
 
-    if not isinstance(task, Classification):
-        raise KoopsimError(f"--out draws what a classifier mistakes; {name} is none.")
     images, labels = (t.cpu().numpy() for t in task.split(split))
     logits = task.predictions(ModelAnswers([model]), split)[0].cpu().numpy()
     named = logits.argmax(1)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +25,16 @@ def read_columns(argv: list[str]) -> OwnColumns:
     import tyro
 
     plain = [word for word in argv if word not in ("-h", "--help")]
+    for option in ("--target", "--drop"):
+        if sum(word.split("=")[0] == option for word in plain) > 1:
+            raise KoopsimError(f"{option} is given twice, and only the last would count; name all after one: A B.")
     found: Any = tyro.cli(OwnColumns, args=plain, return_unknown_args=True)
-    return found[0]
+    columns: OwnColumns = found[0]
+    for option, names in (("--target", columns.target), ("--drop", columns.drop)):
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise KoopsimError(f"{option} names {twice[0]!r} twice; once is enough.")
+    return columns
 
 
 def task_as_said(task: TaskConfig, argv: list[str]) -> Any:
@@ -49,13 +61,17 @@ def preset_for(data: str, columns: OwnColumns) -> str:
 
 
 def _holds_sequences(folder: Path) -> bool:
+    """Whether more of its files, two folders down at most, are sequences than pictures."""
+    from koopsim.datasets.folder import ENDINGS
     from koopsim.datasets.sequence_files import FILES
+    from koopsim.datasets.split_folders import folders_in, split_folders
 
-    inside = [p for p in folder.iterdir() if not p.name.startswith(".")]
-    if {"x_train.npy", "y_train.npy"} <= {p.name for p in inside}:  # pictures, as datasets/blocks.py streams them
+    if {"x_train.npy", "y_train.npy"} <= {p.name for p in folder.iterdir()}:  # pictures that datasets/blocks.py streams
         return False
-    files = inside if not any(p.is_dir() for p in inside) else [f for p in inside if p.is_dir() for f in p.iterdir()]
-    return any(f.suffix.lower() in FILES for f in files)
+    parts = split_folders(folder).values() or [folder]
+    inside = [p for part in parts for p in folders_in(part).values() or [part]]
+    endings = [f.suffix.lower() for p in inside for f in p.iterdir() if not f.name.startswith(".")]
+    return sum(e in FILES for e in endings) > sum(e in ENDINGS for e in endings)
 
 
 def _goal_of(data: str, columns: OwnColumns) -> str:
@@ -68,6 +84,32 @@ def _goal_of(data: str, columns: OwnColumns) -> str:
 
 def on_own_data(name: str, data: str, argv: list[str], size: tuple[int, int] | None) -> tuple[str, Any]:
     """(name, run) of a preset on the user's data."""
+    with _said_once(data):
+        return _on_own_data(name, data, argv, size)
+
+
+@contextmanager
+def _said_once(data: str) -> Iterator[None]:
+    """What is warned of while the data is looked at is not said again when it is read to be learnt."""
+    said: set[str] = set()
+    show, whole = warnings.showwarning, str(Path(data).resolve())
+
+    def shown(message: Warning | str, *where: Any, **more: Any) -> None:
+        text = str(message).replace(whole, data)
+        if text not in said:
+            show(message, *where, **more)
+        said.add(text)
+
+    warnings.showwarning = shown
+    try:
+        yield
+    finally:
+        warnings.showwarning = show
+        for text in said:
+            warnings.filterwarnings("ignore", re.escape(text).replace(re.escape(data), ".*"))
+
+
+def _on_own_data(name: str, data: str, argv: list[str], size: tuple[int, int] | None) -> tuple[str, Any]:
     columns = read_columns(argv)
     name = preset_for(data, columns) + name if name in ("", ":best") else name
     run = run_of(name)

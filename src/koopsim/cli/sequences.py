@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,20 @@ def forecast_run(arguments: Any) -> int:
         raise KoopsimError(f"{arguments.what} is a run; say what it should forecast: --data FILE.")
     inputs = _inputs_of(arguments.what)
     intervals = _intervals(arguments.what)
+    ahead = inputs.ahead if arguments.steps is None else arguments.steps
+    if ahead > inputs.ahead:
+        raise KoopsimError(
+            f"--steps is {ahead}; {arguments.what} answers for {inputs.ahead} at once, and its intervals are "
+            f"calibrated for no more. Ask for at most {inputs.ahead}, or train with --horizon {ahead}."
+        )
     model = zoo.load(arguments.what, pick_device(arguments.device))
     found = forecasts(model, inputs, read_for(inputs, arguments.data), intervals)
+    found = replace(  # of what is answered at once, the first steps
+        found, middle=found.middle[:, :ahead], radii=found.radii[:ahead], times=[t[:ahead] for t in found.times]
+    )
     rows = found.rows()
     values = {"what": str(arguments.what), "data": str(arguments.data), "coverage": found.coverage}
-    values |= {"ahead": inputs.ahead, "forecasts": rows.as_list()}
+    values |= {"ahead": ahead, "forecasts": rows.as_list()}
     text = json_text(values)
     files: list[str] = []
     if arguments.out:
@@ -68,7 +78,7 @@ def forecast_run(arguments: Any) -> int:
         print(json_text(values | {"files": files}))
         return 0
     targets = ", ".join(inputs.targets)
-    print(f"{len(found.names)} sequences, {inputs.ahead} steps ahead of {targets}; intervals of {found.coverage:.0%}")
+    print(f"{len(found.names)} sequences, {ahead} steps ahead of {targets}; intervals of {found.coverage:.0%}")
     for line in rows.csv().splitlines()[: 1 + min(12, len(rows.rows))]:
         print(f"  {line}")
     if len(rows.rows) > 12:

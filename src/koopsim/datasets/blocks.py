@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from koopsim.datasets.folder import decode, listed_pictures
 from koopsim.datasets.images import Images, stratified_split
-from koopsim.datasets.npz import SHARE, oriented
+from koopsim.datasets.npz import SHARE, oriented, require_two
 from koopsim.errors import KoopsimError
 from koopsim.registry import DATASETS
 
@@ -148,7 +148,7 @@ class StreamedImages:
     test: Source
     classes: tuple[str, ...]
     loads: bool = True  # whether `load_images` could load it too
-    lost: tuple[str, ...] = ()  # files and row groups that cannot be read and were left out, as was asked for
+    lost: tuple[str, ...] = ()  # pictures, files and row groups that cannot be read and were left out, as was asked for
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2:
@@ -166,7 +166,7 @@ class StreamedImages:
 def stream_images(name: str, size: tuple[int, int] | None = None, skip: bool = False) -> StreamedImages:
     """What `load_images` loads, left where it is; and Parquet, Arrow and folders of .npy besides.
 
-    `skip`: leave out shards that cannot be read.
+    `skip`: leave out shards, and pictures of a folder, that cannot be read.
     """
     path = Path(name).expanduser()
     if DATASETS.find(name) is not None:
@@ -182,7 +182,7 @@ def stream_images(name: str, size: tuple[int, int] | None = None, skip: bool = F
         found = _arrays({file.stem: _npy(file) for file in inside if file.suffix == ".npy"}, path, size)
         return replace(found, loads=False)
     if path.is_dir():
-        return _folder(path, size)
+        return _folder(path, size, skip)
     if path.suffix.lower() == ".npz":
         return _arrays(_npz(path), path, size)
     raise KoopsimError(f"{path} cannot be streamed; expected an .npz, a folder of .npy or of pictures, or Parquet.")
@@ -210,15 +210,16 @@ def in_memory(images: Images) -> StreamedImages:
     return StreamedImages(images.name, train, test, images.classes)
 
 
-def _folder(path: Path, size: tuple[int, int] | None) -> StreamedImages:
-    found = listed_pictures(path, size)
+def _folder(path: Path, size: tuple[int, int] | None, skip: bool) -> StreamedImages:
+    found = listed_pictures(path, size, skip)
     labels = np.array(found.labels, np.int64)
     if found.cut is None:
+        require_two(str(path), labels, found.classes)
         train, test = stratified_split(labels, round(SHARE * len(labels)), seed=0)
     else:
         train, test = np.arange(found.cut), np.arange(found.cut, len(labels))
     parts = [FileSource([found.files[i] for i in rows], labels[rows], found.shape) for rows in (train, test)]
-    return StreamedImages(str(path), parts[0], parts[1], found.classes)
+    return StreamedImages(str(path), parts[0], parts[1], found.classes, lost=found.lost)
 
 
 def _npy(path: Path) -> FileArray:

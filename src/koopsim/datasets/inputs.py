@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from koopsim.config import from_dict, to_dict
-from koopsim.datasets.folder import ENDINGS, decode, decoded
+from koopsim.datasets.folder import ENDINGS, decode, decoded, say_unread
 from koopsim.datasets.images import Images
 from koopsim.datasets.sequence_inputs import SequenceInputs
 from koopsim.datasets.table_inputs import TableInputs
@@ -137,7 +137,9 @@ def picture_files(paths: Sequence[Path | str]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(f for f in path.rglob("*") if f.suffix.lower() in ENDINGS and not f.name.startswith("."))
+            everything = [f for f in path.rglob("*") if not f.name.startswith(".")]
+            inside = sorted(f for f in everything if f.suffix.lower() in ENDINGS)
+            say_unread(everything, path)
             if not inside:
                 raise KoopsimError(f"{path} holds no pictures; expected some of {', '.join(sorted(ENDINGS))}.")
             found += inside

@@ -12,6 +12,7 @@ from koopsim.datasets.images import Images, Labelled, stratified_split
 from koopsim.errors import KoopsimError
 from koopsim.files.arrays import read_npz
 
+ELSE = "Of sequences say --goal classify, tag or forecast; of a table --target COLUMN."  # of what are no pictures
 SHARE = 0.2  # of the pictures go to the test set where the user made none
 
 
@@ -22,7 +23,8 @@ def read_images(path: Path) -> Images:
     names = next((names for names in (four, two) if set(names) <= arrays.keys()), None)
     if names is None:
         raise KoopsimError(
-            f"{path} holds {', '.join(arrays) or 'nothing'}; expected x_train, y_train, x_test, y_test, or x and y."
+            f"{path} holds {', '.join(arrays) or 'nothing'}; expected x_train, y_train, x_test, y_test, or x and y. "
+            + ELSE
         )
     splits = [(names[i], names[i + 1]) for i in range(0, len(names), 2)]
     xs = [_images(arrays[x], f"{path}, {x}") for x, _ in splits]
@@ -39,15 +41,20 @@ def read_images(path: Path) -> Images:
 
 def split_in_two(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...]) -> Images:
     """Images with a fifth of each class, always the same, set aside for testing."""
+    require_two(name, y, classes)
+    train, test = stratified_split(y, round(SHARE * len(y)), seed=0)
+    parts: list[Labelled] = [(x[index], y[index]) for index in (train, test)]
+    return Images(name, parts[0], parts[1], classes)
+
+
+def require_two(name: str, y: np.ndarray, classes: tuple[str, ...]) -> None:
+    """Refuse a class that cannot be in two parts."""
     rare = np.flatnonzero(np.bincount(y, minlength=len(classes)) < 2)
     if len(rare):
         raise KoopsimError(
             f"{name}: the class {classes[rare[0]]!r} has fewer than two pictures; "
             "a training and a test set need one each."
         )
-    train, test = stratified_split(y, round(SHARE * len(y)), seed=0)
-    parts: list[Labelled] = [(x[index], y[index]) for index in (train, test)]
-    return Images(name, parts[0], parts[1], classes)
 
 
 def oriented(shape: tuple[int, ...], where: str) -> bool:
@@ -55,7 +62,7 @@ def oriented(shape: tuple[int, ...], where: str) -> bool:
     if len(shape) == 3:
         return False
     if len(shape) != 4:
-        raise KoopsimError(f"{where} has shape {shape}; expected (n, h, w), (n, h, w, c) or (n, c, h, w).")
+        raise KoopsimError(f"{where} has shape {shape}; expected (n, h, w), (n, h, w, c) or (n, c, h, w). {ELSE}")
     first, last = shape[1] in (1, 3), shape[3] in (1, 3)
     if first == last:
         raise KoopsimError(
@@ -76,7 +83,9 @@ def _images(x: np.ndarray, where: str) -> np.ndarray:
     if x.dtype.kind != "f":
         raise KoopsimError(f"{where} is {x.dtype}; expected uint8 from 0 to 255, or float from 0 to 1.")
     if not (np.isfinite(x).all() and x.min() >= 0 and x.max() <= 1):
-        raise KoopsimError(f"{where} goes from {x.min():g} to {x.max():g}; floats must lie in [0, 1]. Save uint8 else.")
+        raise KoopsimError(
+            f"{where} goes from {x.min():g} to {x.max():g}; floats must lie in [0, 1]. Save uint8 else. " + ELSE
+        )
     return np.ascontiguousarray(np.rint(x * 255).astype(np.uint8))
 
 

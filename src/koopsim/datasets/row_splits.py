@@ -77,12 +77,18 @@ def split_by_column(
     if None in marks_of or (codes < 0).any():
         wrong = repr(words[marks_of.index(None)]) if None in marks_of else "nothing at all in a row"
         raise KoopsimError(f"{path}: column {column.name!r} says {wrong}; expected train, valid or test in every row.")
-    marks = np.array(marks_of, np.int8)[codes]
-    generator = np.random.default_rng(seed)
+    return completed(np.array(marks_of, np.int8)[codes], f"{path}: column {column.name!r}", valid, test, seed, strata)
+
+
+def completed(
+    marks: Marks, what: str, valid: float, test: float, seed: int, strata: NDArray[np.integer] | None = None
+) -> Marks:
+    """Marks that somebody made, each part that they never name drawn from what is for training."""
+    marks, generator = marks.copy(), np.random.default_rng(seed)
     for mark, share in ((TEST, test), (VALID, valid)):
         rows = np.flatnonzero(marks == TRAIN)
         if len(rows) < 2:
-            raise KoopsimError(f"{path}: column {column.name!r} leaves {len(rows)} rows to train on; expected more.")
+            raise KoopsimError(f"{what} leaves {len(rows)} rows to train on; expected more.")
         if not (marks == mark).any():
             marks[_drawn(rows, share, strata, generator)] = mark
     return marks

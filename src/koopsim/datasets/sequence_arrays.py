@@ -27,9 +27,10 @@ def read_sequence_arrays(path: Path) -> Sequences:
     if lengths.shape != (n,) or lengths.dtype.kind not in "iu" or lengths.min() < 1 or lengths.max() > T:
         raise KoopsimError(f"{path}: lengths are {lengths.dtype} {lengths.shape}; expected ({n},) from 1 to {T}.")
     ends = lengths.tolist()
-    values = [own[:end].astype(np.float32) for own, end in zip(x, ends, strict=True)]
+    plain = x.dtype.kind in "iub"
+    values = [own[:end].astype(np.float32 if plain else np.float64) for own, end in zip(x, ends, strict=True)]
     channels = tuple(f"x{j}" for j in range(C))
-    found = Sequences(str(path), values, channels, tuple(map(str, range(n))), plain=x.dtype.kind in "iub")
+    found = Sequences(str(path), values, channels, tuple(map(str, range(n))), plain=plain)
     if "split" in arrays:
         found = replace(found, splits=_marks(arrays["split"], n, path))
     return _labelled(found, arrays["y"], ends, T) if "y" in arrays else found

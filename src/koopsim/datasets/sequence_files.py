@@ -2,20 +2,25 @@
 
 .npz                 arrays (sequence_arrays.py)
 .csv .parquet ...    one long table, or a text a row (sequence_tables.py)
-folder               CLASS/NAME.csv, .npy or .txt, or NAME.csv ... without classes: a file a sequence
+folder               CLASS/NAME.csv, .npy or .txt, or NAME.csv ... without classes: a file a sequence;
+                     either below train/, valid/ and test/, too; of several kinds of files the one that most are
 .txt                 one text, as bytes
 """
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from koopsim.datasets.row_splits import TEST, TRAIN, VALID
 from koopsim.datasets.sequence_arrays import read_sequence_arrays
 from koopsim.datasets.sequence_tables import long_table, rows_of_text
-from koopsim.datasets.sequences import Array, Sequences
+from koopsim.datasets.sequences import Array, Sequences, rounded
+from koopsim.datasets.split_folders import folders_in, split_folders
 from koopsim.datasets.table import ENDINGS, read_table
 from koopsim.errors import KoopsimError
 from koopsim.files.arrays import read_npy
@@ -23,7 +28,9 @@ from koopsim.files.opened import MEBI, read_bytes
 from koopsim.kinds import OwnColumns
 
 FILES = (".csv", ".tsv", ".npy", ".txt")  # of a folder, a sequence each
+KINDS = {".tsv": ".csv"}  # tables both
 MOST_TEXT = 256 * MEBI
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def read_sequences(path: Path | str, columns: OwnColumns) -> Sequences:
@@ -41,10 +48,13 @@ def read_sequences(path: Path | str, columns: OwnColumns) -> Sequences:
     else:
         endings = ", ".join((*ENDINGS, ".txt"))
         raise KoopsimError(f"{path} holds no sequences; expected a folder, or a file that ends in one of {endings}.")
-    wrong = [n for n, v in zip(found.names, found.values, strict=True) if np.isinf(v.astype(np.float64)).any()]
-    if wrong:
-        raise KoopsimError(f"{path}: the sequence {wrong[0]!r} has infinite values; expected numbers, or nothing.")
-    return found
+    for name, v in zip(found.names, found.values, strict=True):
+        if (np.abs(v.astype(np.float64)) > LARGEST).any():
+            raise KoopsimError(
+                f"{path}: the sequence {name!r} has infinite values, or some above {LARGEST:.1e}; expected smaller "
+                "numbers, or nothing where none was measured."
+            )
+    return rounded(found)
 
 
 def _text(path: Path) -> Array:
@@ -55,22 +65,82 @@ def _text(path: Path) -> Array:
 
 
 def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
-    folders = sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
-    groups = {p.name: _files(p) for p in folders} or {"": _files(path)}
-    files = [file for own in groups.values() for file in own]
-    own = _own_columns(columns, bool(folders))
-    parts = [_file(file, own) for file in files]
+    split = split_folders(path)
+    groups = {mark: _groups(folder) for mark, folder in (split or {TRAIN: path}).items()}
+    classes = _classes(path, groups)
+    listed = _listed(path, groups)
+    own = _own_columns(columns, bool(classes))
+    parts = [_file(file, own) for file, _, _ in listed]
     _require_alike(parts)
-    names = tuple(str(file.relative_to(path).with_suffix("")) for file in files)
-    found = replace(parts[0], path=str(path), values=[p.values[0] for p in parts], names=names)
-    if found.times is not None:
-        found = replace(found, times=[time for p in parts for time in p.times or []])
+    names = tuple(str(file.relative_to(path).with_suffix("")) for file, _, _ in listed)
+    times = None if parts[0].times is None else [time for p in parts for time in p.times or []]
+    found = replace(parts[0], path=str(path), values=[p.values[0] for p in parts], names=names, times=times)
+    if len(split) > 1:
+        found = replace(found, splits=_marks(path, split, [mark for _, mark, _ in listed]))
     if found.tags is not None:
         return _joined_tags(found, parts)
-    if not folders:
+    if not classes:
         return found
-    labels = np.repeat(np.arange(len(groups)), [len(own) for own in groups.values()])
-    return replace(found, labels=labels, classes=tuple(groups))
+    labels = np.array([classes.index(name) for _, _, name in listed])
+    return replace(found, labels=labels, classes=classes)
+
+
+def _groups(folder: Path) -> dict[str, list[Path]]:
+    """The files of each class; of no class those of a folder without folders."""
+    return {name: _files(inside) for name, inside in folders_in(folder).items()} or {"": _files(folder)}
+
+
+def _classes(path: Path, groups: dict[int, dict[str, list[Path]]]) -> tuple[str, ...]:
+    """The names of the classes, which are the same for testing as for training; () where there are none."""
+    learnt = groups[TRAIN]
+    for own in groups.values():
+        strange = sorted(own.keys() - learnt.keys())
+        if strange and (strange == [""] or "" in learnt):
+            raise KoopsimError(f"{path} has folders of classes in one of its parts and none in another; make them one.")
+        if strange:
+            raise KoopsimError(f"{path} has the class {strange[0]!r}, but none in train/; training needs it too.")
+    return () if "" in learnt else tuple(sorted(learnt))
+
+
+def _listed(path: Path, groups: dict[int, dict[str, list[Path]]]) -> list[tuple[Path, int, str]]:
+    """(file, mark, class) of every sequence: of the kind of file that most are."""
+    every = [(files, mark, name) for mark, own in groups.items() for name, files in own.items()]
+    kind = _kind(path, [file for files, _, _ in every for file in files])
+    return [(file, mark, name) for files, mark, name in every for file in _of_kind(files, kind)]
+
+
+def _kind(path: Path, files: list[Path]) -> str:
+    """The kind of file that most are; a warning names one of the others, which are left out."""
+    kinds = [KINDS.get(file.suffix.lower(), file.suffix.lower()) for file in files]
+    kind, count = Counter(kinds).most_common(1)[0]
+    others = [file for file, own in zip(files, kinds, strict=True) if own != kind]
+    if others:
+        warnings.warn(
+            f"{path}: {count} files are {kind} and {len(others)} are not, such as {others[0].relative_to(path)}; these "
+            "are left out.",
+            stacklevel=2,
+        )
+    return kind
+
+
+def _of_kind(files: list[Path], kind: str) -> list[Path]:
+    found = [file for file in files if KINDS.get(file.suffix.lower(), file.suffix.lower()) == kind]
+    if not found:
+        raise KoopsimError(f"{files[0].parent} has no {kind} files, which the other sequences are; expected some.")
+    return found
+
+
+def _marks(path: Path, split: dict[int, Path], marks: list[int]) -> Array:
+    """The mark of each sequence; what is called valid is tested on where nothing is called test."""
+    found = np.array(marks, np.int8)
+    if TEST not in split:
+        warnings.warn(
+            f"{path} has no test/: {split[VALID].name}/ is what is tested on, and a validation set is split off "
+            f"{split[TRAIN].name}/.",
+            stacklevel=2,
+        )
+        found[found == VALID] = TEST
+    return found
 
 
 def _own_columns(columns: OwnColumns, labelled: bool) -> OwnColumns:
@@ -112,6 +182,6 @@ def _file(file: Path, columns: OwnColumns) -> Sequences:
         x = read_npy(file)
         if x.dtype.kind not in "fiub" or x.ndim not in (1, 2) or not x.size:
             raise KoopsimError(f"{file} is {x.dtype} of shape {x.shape}; expected numbers (T,) or (T, C).")
-        x = (x[:, None] if x.ndim == 1 else x).astype(np.float32)
+        x = (x[:, None] if x.ndim == 1 else x).astype(np.float64)
         return Sequences(str(file), [x], tuple(f"x{j}" for j in range(x.shape[1])), (file.stem,))
     return long_table(read_table(file), replace(columns, id=None))

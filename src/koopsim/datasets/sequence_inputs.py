@@ -84,7 +84,7 @@ class SequenceInputs:
                 f"{where} has {width} channels; the model takes {len(self.channels)}: {', '.join(self.channels)}."
             )
         shift, scale = np.array(self.shift), np.array(self.scale)
-        return [((v - shift) * scale).astype(np.float32) for v in carried_forward(values, shift.astype(np.float32))]
+        return [((v - shift) * scale).astype(np.float32) for v in carried_forward(values, shift)]
 
     def arranged(self, found: Sequences) -> Sequences:
         """The same sequences with the channels in the model's order; one that is missing is refused."""

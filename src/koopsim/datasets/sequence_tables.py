@@ -19,10 +19,9 @@ FEW = 20  # different whole numbers are taken for labels, unless told
 
 def rows_of_text(table: DataTable, columns: OwnColumns) -> Sequences:
     """A row a sequence: the bytes of its text, and its label."""
-    texts = table[str(columns.text)].texts()
-    missing = sum(not text for text in texts)
-    if missing:
-        raise KoopsimError(f"{table.path}: {missing} rows have no text in column {columns.text!r}; leave them out.")
+    column = table[str(columns.text)]
+    column.require_whole(table.path, "text")
+    texts = column.texts()
     values = [np.frombuffer(str(text).encode(), np.uint8) for text in texts]
     found = Sequences(str(table.path), values, (str(columns.text),), tuple(map(str, range(len(texts)))))
     if not columns.target:
@@ -36,10 +35,7 @@ def _classes(table: DataTable, columns: OwnColumns) -> tuple[Array, tuple[str, .
     if len(columns.target) != 1:
         raise KoopsimError(f"{table.path}: give one --target for labels, not {len(columns.target)}.")
     column = table[columns.target[0]]
-    if column.missing.any():
-        raise KoopsimError(
-            f"{table.path}: {int(column.missing.sum())} rows have no {column.name!r}; labels must be there."
-        )
+    column.require_whole(table.path, "label")
     codes, classes = column.codes()
     if len(classes) > MOST_CLASSES:
         raise KoopsimError(
@@ -53,7 +49,7 @@ def long_table(table: DataTable, columns: OwnColumns) -> Sequences:
     table.require([n for n in (columns.id, columns.time, *columns.target, *columns.drop) if n is not None])
     labelled = columns.goal in ("classify", "tag") or (columns.goal is None and _are_labels(table, columns))
     states = _states(table, columns, labelled)
-    require_memory(12 * len(table) * len(states), f"{table.path} asks for")
+    require_memory(16 * len(table) * len(states), f"{table.path} asks for")
     owner, names = _owners(table, columns)
     time = table[columns.time].times(table.path) if columns.time else np.arange(len(table), dtype=float)
     order = np.lexsort((time, owner))
@@ -62,7 +58,7 @@ def long_table(table: DataTable, columns: OwnColumns) -> Sequences:
     if len(twice):
         who = f" of {names[owner[twice[0]]]!r}" if columns.id else ""
         raise KoopsimError(f"{table.path}: two rows{who} have the same time {time[twice[0]]:g}; give each its own.")
-    x = np.stack([c.values for c in states], axis=1).astype(np.float32)[order]
+    x = np.stack([c.values for c in states], axis=1)[order]
     cuts = np.flatnonzero(np.diff(owner)) + 1
     times = np.split(time, cuts) if columns.time else None
     found = Sequences(str(table.path), np.split(x, cuts), tuple(c.name for c in states), names, times=times)
@@ -76,7 +72,7 @@ def _states(table: DataTable, columns: OwnColumns, labelled: bool) -> list[Colum
     words = next((c for c in states if c.words is not None), None)
     if words is not None:
         raise KoopsimError(
-            f"{table.path}: column {words.name!r} holds words such as {(words.words or ('?',))[0]!r}; a sequence is "
+            f"{table.path}: column {words.name!r} holds words such as {words.example!r}; a sequence is "
             f"numbers. Leave it out with --drop {words.name}, or name it --id, --time or --target."
         )
     if not states:
@@ -88,10 +84,8 @@ def _owners(table: DataTable, columns: OwnColumns) -> tuple[Array, tuple[str, ..
     """(the sequence that each row belongs to, what each is called)"""
     if columns.id is None:
         return np.zeros(len(table), int), (Path(table.path).stem,)
-    owner, names = table[columns.id].codes()
-    if (owner < 0).any():
-        raise KoopsimError(f"{table.path}: {int((owner < 0).sum())} rows have no {columns.id!r}; every row needs one.")
-    return owner, names
+    table[columns.id].require_whole(table.path, "name of a sequence")
+    return table[columns.id].codes()
 
 
 def _labelled(found: Sequences, table: DataTable, columns: OwnColumns, order: Array) -> Sequences:

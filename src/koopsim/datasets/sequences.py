@@ -7,7 +7,7 @@ one before it, or the mean of its channel where there is none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from koopsim.errors import KoopsimError
 
 Array = NDArray[Any]
+SEEN = 1e-3  # of a channel's deviation: what rounding may move a value by
 
 
 @dataclass(frozen=True)
 class Sequences:
     """Sequences in memory, the same whatever file they came from.
 
-    values    of each sequence (T_i, C), float32 with NaN where a value is missing, or uint8 (T_i,) where they are bytes
+    values    of each sequence (T_i, C), floats with NaN where a value is missing, or uint8 (T_i,) where they are bytes
     labels    one a sequence; tags: one a step, -1 where there is none; both are numbers of `classes`
     splits    of each sequence 0 train, 1 valid, 2 test; None: they are to be drawn
     plain     the values are symbols: whole numbers that are not to be scaled
@@ -57,6 +58,22 @@ class Sequences:
         return len(self.values)
 
 
+def rounded(found: Sequences) -> Sequences:
+    """The values as float32 where that is exact enough; a channel far from zero for how much it changes keeps float64.
+
+    1e8 + sin t in float32 is 1e8: what changes has to be centred before it is cut short (SequenceInputs.scaled).
+    """
+    if found.bytes or all(v.dtype == np.float32 for v in found.values):
+        return found
+    for j in range(len(found.channels)):
+        channel = np.concatenate([v[:, j] for v in found.values])
+        channel = channel[~np.isnan(channel)]
+        off = np.abs(channel.astype(np.float32) - channel).max(initial=0.0)
+        if off and np.ptp(channel) and off > SEEN * channel.std():
+            return found
+    return replace(found, values=[v.astype(np.float32) for v in found.values])
+
+
 def carried_forward(values: Sequence[Array], mean: Array) -> list[Array]:
     """Each missing value as the one before it, or the channel's mean where there is none."""
     found = []
@@ -67,7 +84,7 @@ def carried_forward(values: Sequence[Array], mean: Array) -> list[Array]:
         place = np.where(np.isnan(own), -1, np.arange(len(own))[:, None])
         place = np.maximum.accumulate(place, axis=0)
         carried = np.take_along_axis(own, np.maximum(place, 0), axis=0)
-        found.append(np.where(place < 0, mean, carried).astype(np.float32))
+        found.append(np.where(place < 0, mean.astype(own.dtype), carried))
     return found
 
 

@@ -6,7 +6,8 @@
 .parquet       a table (extra `data`)
 .nc .h5        variables along a common first dimension (extra `data`, through xarray)
 
-A column `t` or `time` is time and no state; a column `trajectory` says which one a row belongs to.
+A column `t` or `time`, with a unit or without, is time and no state; a column `trajectory` says which one a row
+belongs to.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from koopsim.datasets.delimited import Delimited, is_missing, is_number
+from koopsim.datasets.delimited import Delimited, comma_number, is_missing
+from koopsim.datasets.table import row_or_line
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.arrays import read_npy, read_npz
 from koopsim.files.memory import require_memory
-from koopsim.files.netcdf import TIMES, read_netcdf
+from koopsim.files.netcdf import is_time, read_netcdf
 from koopsim.files.opened import MEBI, require_plain
 
 Array = NDArray[Any]
@@ -48,7 +50,7 @@ class Series:
         alone = len(self.tables) == 1 and shape[0] == shape[1]
         if told == "matrix" and not alone:
             raise KoopsimError(f"{self.path} has shape {shape}; a matrix is square.")
-        return told or ("matrix" if alone and self.square and shape[0] > 1 else "trajectory")
+        return told or ("matrix" if alone and self.square else "trajectory")
 
     def matrix(self) -> Array:
         """The one table, without gaps."""
@@ -141,7 +143,7 @@ def _read_npz(path: Path) -> Series:
 def _variables(arrays: dict[str, Array], path: Path) -> Series:
     """Arrays with a row a time, side by side."""
     along, rows = _along_time(arrays, path)
-    time = next((n for n in along if n.lower() in TIMES and along[n].ndim == 1), None)
+    time = next((n for n in along if is_time(n) and along[n].ndim == 1), None)
     columns = {n: _columns(_numbers(a, f"{path}, {n}"), rows) for n, a in along.items() if n != time}
     names = [f"{n}{j}" if a.shape[1] > 1 else n for n, a in columns.items() for j in range(a.shape[1])]
     if not columns:
@@ -178,7 +180,10 @@ def _seconds(values: Array, path: Path) -> Array:
         return (values - values[0]) / np.timedelta64(1, "s")
     found = _numbers(values, f"{path}, its times")
     if not np.all(np.isfinite(found)):
-        raise KoopsimError(f"{path} has {int(np.sum(~np.isfinite(found)))} missing times; every row needs one.")
+        gaps = np.flatnonzero(~np.isfinite(found))
+        raise KoopsimError(
+            f"{path} has {len(gaps):,} missing times, the first in {row_or_line(path, gaps[0])}; every row needs one."
+        )
     return found.astype(np.float64)
 
 
@@ -192,24 +197,27 @@ def _read_text(path: Path) -> Series:
         raise KoopsimError(f"{path} has no numbers in it.")
     require_memory(8 * file.width * len(rows), f"{path} asks for")
     columns = {
-        name: _column([row[j] for row in rows], lines, path, name)
+        name: _column([row[j] for row in rows], lines, file, name)
         for j, name in enumerate(file.names or _default_names(file.width))
     }
     return _table(columns, path)
 
 
-def _column(cells: list[str], lines: list[int], path: Path, name: str) -> Array:
-    try:
-        return np.array([np.nan if is_missing(c) else float(c) for c in cells])
-    except ValueError:
-        pass
-    if name.lower() in TIMES:
+def _column(cells: list[str], lines: list[int], file: Delimited, name: str) -> Array:
+    for number in (float, comma_number) if file.delimiter == ";" else (float,):
+        try:
+            return np.array([np.nan if is_missing(c) else number(c) for c in cells])
+        except ValueError:
+            pass
+    if is_time(name):
         try:
             return np.array(cells, dtype="datetime64[ns]")
         except ValueError:
             pass
-    at = next(i for i, c in enumerate(cells) if not is_number(c))
-    raise KoopsimError(f"{path}, line {lines[at]}: {cells[at].strip()!r} is not a number.")
+    odd = [i for i, c in enumerate(cells) if not is_missing(c) and not file.is_number(c)]
+    if not odd:
+        raise KoopsimError(f"{file.path}: column {name!r} has numbers with a point and some with a comma; use one.")
+    raise KoopsimError(f"{file.path}, line {lines[odd[0]]}: {cells[odd[0]].strip()!r} is not a number.")
 
 
 def _table(columns: dict[str, Array], path: Path) -> Series:

@@ -4,12 +4,14 @@
 .parquet .arrow .feather  the same, typed (extra `data`)
 .npz                      arrays of as many rows each; (rows, d) becomes d columns, x0, x1, ...
 
-A column is numbers where every cell of it is one. Words are kept as codes, so that a category takes four bytes a row.
+A column is numbers where every cell of it is one; between semicolons with decimal commas, if they all fit these. Words
+are kept as codes, so that a category takes four bytes a row. A few words among many numbers are warned of.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koopsim.datasets.delimited import Chunk, Delimited, is_missing
+from koopsim.datasets.delimited import Chunk, Delimited, comma_number, is_missing, is_number
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.arrays import read_npz
 from koopsim.files.memory import require_memory
@@ -31,6 +33,7 @@ COPIES = 3  # of a table of numbers while it is used: as it was read, as a model
 WORDS = 1000  # of a column that are looked at for dates
 WORD_BYTES = 60  # of a short text in Python, besides its letters
 EXACT = 1e15  # whole numbers below it are told digit by digit
+NEARLY, MANY = 0.95, 20  # that share of a column's cells and at least so many numbers: the others are worth a word
 DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:.*)?")
 
 
@@ -79,19 +82,31 @@ class Column:
         """Whether it holds words and each is written as a date."""
         return bool(self.words) and all(DATE.fullmatch(word.strip()) for word in self.words[:WORDS])
 
+    @property
+    def example(self) -> str:
+        """One of its words that is not written as a number, if there is one."""
+        words = self.words or ("?",)
+        return next((word for word in words if not is_number(word)), words[0])
+
+    def require_whole(self, path: Path | str, what: str) -> None:
+        """Refuse a row in which nothing is here."""
+        gaps = np.flatnonzero(self.missing)
+        if len(gaps):
+            raise KoopsimError(
+                f"{path}: {len(gaps):,} rows have no {what} in column {self.name!r}, the first is "
+                f"{row_or_line(path, gaps[0])}; every row needs one."
+            )
+
     def times(self, path: Path | str) -> Array:
         """Numbers as they are; dates as seconds from the earliest one; anything else is refused."""
-        if self.missing.any():
-            raise KoopsimError(
-                f"{path}: {int(self.missing.sum())} rows have no time in column {self.name!r}; every row needs one."
-            )
+        self.require_whole(path, "time")
         if self.words is None:
             return self.values
         try:
             moments = np.array(self.words, dtype="datetime64[ns]")
         except ValueError:
             raise KoopsimError(
-                f"{path}: column {self.name!r} holds {self.words[0]!r}, which is no time; expected numbers, or dates "
+                f"{path}: column {self.name!r} holds {self.example!r}, which is no time; expected numbers, or dates "
                 "such as 2024-03-01 or 2024-03-01T12:30:00."
             ) from None
         return ((moments - moments.min()) / np.timedelta64(1, "s"))[self.values]
@@ -100,6 +115,14 @@ class Column:
 def number_text(value: float) -> str:
     """A number as short as it can be told: 3, not 3.0."""
     return str(int(value)) if abs(value) < EXACT and value == int(value) else repr(value)
+
+
+def row_or_line(path: Any, row: int) -> str:
+    """Where a row, counted from 0, is found: the line of a text, or its number."""
+    file = Path(str(path))
+    if file.suffix.lower() in (".csv", ".tsv") and file.exists():
+        return f"line {Delimited(file).line_of(int(row))}"
+    return f"row {int(row) + 1}"
 
 
 class DataTable:
@@ -160,8 +183,8 @@ def read_table(path: Path | str, needed: Sequence[str] = ()) -> DataTable:
 # ---------------------------------------------------------------- text
 
 
-class _Words(Exception):
-    """Columns that were taken for numbers and are not: the file is read again with them as words."""
+class _Otherwise(Exception):
+    """Columns that were read as what they are not: the file is read again, with them as what comes next."""
 
     def __init__(self, columns: list[int]):
         self.columns = columns
@@ -171,37 +194,62 @@ def _read_text(path: Path, needed: Sequence[str]) -> DataTable:
     file = Delimited(path)
     names = file.names or tuple(f"x{j}" for j in range(file.width))
     _require(path, names, needed)
-    words: set[int] = set()
+    ways = (float, comma_number) if file.delimiter == ";" else (float,)
+    tried = [0] * len(names)  # of the ways to read numbers; one that has tried all of them is words
     while True:
         try:
-            return DataTable(path, _columns(file, names, words))
-        except _Words as found:
-            words.update(found.columns)
+            found = _columns(file, names, [(*ways, None)[way] for way in tried])
+        except _Otherwise as wrong:
+            for j in wrong.columns:
+                tried[j] += 1
+            continue
+        for column in found:
+            _say_odd_cells(file, column)
+        return DataTable(path, found)
 
 
-def _columns(file: Delimited, names: tuple[str, ...], words: set[int]) -> list[Column]:
-    """The columns, those in `words` as codes and the others as numbers, a chunk of rows at a time."""
+def _columns(file: Delimited, names: tuple[str, ...], ways: Sequence[Callable[[str], float] | None]) -> list[Column]:
+    """The columns, as codes where they are no numbers by any way, a chunk of rows at a time."""
     parts: list[list[Array]] = [[] for _ in names]
     known: list[dict[str, int]] = [{} for _ in names]
     for number, chunk in enumerate(file.chunks()):
         wrong = []
-        for j, cells in enumerate(zip(*chunk.rows, strict=True)):
-            if j in words:
+        for j, (cells, way) in enumerate(zip(zip(*chunk.rows, strict=True), ways, strict=True)):
+            if way is None:
                 parts[j].append(_codes(cells, known[j]))
-            elif (values := _numbers(cells)) is not None:
+            elif (values := _numbers(cells, way)) is not None:
                 parts[j].append(values)
             else:
                 wrong.append(j)
         if wrong:
-            raise _Words(wrong)
+            raise _Otherwise(wrong)
         if number == 0:
             _require_room(file, chunk, known)
     found = []
-    for j, name in enumerate(names):
+    for j, (name, way) in enumerate(zip(names, ways, strict=True)):
         values = np.concatenate(parts[j]) if parts[j] else np.empty(0)
         parts[j] = []
-        found.append(Column(name, values, tuple(known[j]) if j in words else None))
+        found.append(Column(name, values, tuple(known[j]) if way is None else None))
     return found
+
+
+def _say_odd_cells(file: Delimited, column: Column) -> None:
+    """Warn of words where nearly all cells are numbers: a slip of the hand makes categories of them all."""
+    if not column.words:
+        return
+    counts = np.bincount(column.values[column.values >= 0], minlength=len(column.words))
+    odd = np.array([not file.is_number(word) for word in column.words])
+    numbers, others = int(counts[~odd].sum()), int(counts[odd].sum())
+    if not others or numbers < max(MANY, NEARLY * (numbers + others)):
+        return
+    first = int(np.argmax(odd))  # words are numbered as they come
+    line = file.line_of(int(np.argmax(column.values == first)))
+    warnings.warn(
+        f"{file.path}, line {line}: {column.words[first]!r} is no number, as {numbers:,} of the {numbers + others:,} "
+        f"cells of column {column.name!r} are, so that all of it is taken as words; correct it, or leave the cell "
+        "empty where a value is missing.",
+        stacklevel=2,
+    )
 
 
 def _require_room(file: Delimited, chunk: Chunk, known: list[dict[str, int]]) -> None:
@@ -211,14 +259,15 @@ def _require_room(file: Delimited, chunk: Chunk, known: list[dict[str, int]]) ->
     require_memory(int(rows * (8 * COPIES * file.width + own)), f"{file.path} asks for")
 
 
-def _numbers(cells: Sequence[str]) -> Array | None:
+def _numbers(cells: Sequence[str], way: Callable[[str], float]) -> Array | None:
     """The cells as numbers; None where one is a word."""
     try:
-        return np.array(cells, dtype=np.float64)
+        if way is float:
+            return np.array(cells, dtype=np.float64)
     except ValueError:
         pass
     try:
-        return np.array([np.nan if is_missing(cell) else float(cell) for cell in cells])
+        return np.array([np.nan if is_missing(cell) else way(cell) for cell in cells])
     except ValueError:
         return None
 

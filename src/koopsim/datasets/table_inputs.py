@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koopsim.config import from_dict, to_dict
-from koopsim.datasets.table import Column, DataTable
+from koopsim.datasets.table import Column, DataTable, row_or_line
 from koopsim.errors import KoopsimError
 from koopsim.files.memory import require_memory
 from koopsim.files.shapes import require_different, require_divisor, require_field
@@ -29,6 +29,7 @@ Meaning = Literal["classification", "regression"]
 MOST_WORDS = 1000  # of a category
 MOST_CLASSES = 20  # that whole numbers are taken for, unless told
 ROWS_A_CLASS = 10  # at least, for whole numbers to be taken for classes
+LARGEST = float(np.finfo(np.float32).max)
 STILL = 1e-12  # of the largest value: so small a deviation is of what never changes
 
 
@@ -49,7 +50,7 @@ class NumberInput:
     def encode(self, column: Column, path: object, out: Array) -> None:
         if column.words is not None:
             raise KoopsimError(
-                f"{path}: column {self.name!r} holds words such as {column.words[0]!r}; the model was trained on "
+                f"{path}: column {self.name!r} holds words such as {column.example!r}; the model was trained on "
                 "numbers there."
             )
         refuse_infinite(column, path)
@@ -248,7 +249,7 @@ def learn_targets(table: DataTable, names: Sequence[str], meaning: Meaning | Non
     if meaning == "classification":
         if len(names) > 1:
             raise KoopsimError(f"There are {len(names)} targets; a classifier has one. Several are for regression.")
-        return (_learn_classes(first, table.path),)
+        return (_learn_classes(first, table.path, rows),)
     for name in names:
         if table[name].words is not None:
             raise KoopsimError(f"{table.path}: the target {name!r} holds words; regression foretells numbers.")
@@ -257,12 +258,12 @@ def learn_targets(table: DataTable, names: Sequence[str], meaning: Meaning | Non
     return tuple(Target(name, None, float(y.mean()), deviation_of(y)) for name, y in found)
 
 
-def _learn_classes(column: Column, path: object) -> Target:
+def _learn_classes(column: Column, path: object, rows: Array) -> Target:
     if column.looks_like_dates:
         raise KoopsimError(
             f"{path}: the target {column.name!r} holds dates such as {column.texts()[0]!r}; make numbers of them first."
         )
-    words = column.codes()[1]
+    codes, words = column.codes()
     if len(words) < 2:
         raise KoopsimError(
             f"{path}: the target {column.name!r} is {column.texts()[0]!r} in every row; expected two classes."
@@ -270,7 +271,17 @@ def _learn_classes(column: Column, path: object) -> Target:
     if len(words) > MOST_WORDS or 2 * len(words) > len(column):
         raise KoopsimError(
             f"{path}: the target {column.name!r} has {len(words):,} classes in {len(column):,} rows; expected at least "
-            "two rows of each on average. Numbers are foretold by --meaning regression."
+            "two rows of each on average. Numbers are foretold by --goal regress."
+        )
+    counts, learnt = (np.bincount(own[own >= 0], minlength=len(words)) for own in (codes, codes[rows]))
+    rare = np.flatnonzero((counts < 2) | (learnt == 0))
+    if len(rare):
+        first = rare[0]
+        warnings.warn(
+            f"{path}: the class {words[first]!r} of {column.name!r} has {counts[first]} of {len(column):,} rows, "
+            f"{learnt[first]} of them to learn from, so that it is not both learnt and tested"
+            f"{f' (as {len(rare) - 1} more)' if len(rare) > 1 else ''}; give more of it, or leave it out.",
+            stacklevel=2,
         )
     return Target(column.name, words)
 
@@ -287,7 +298,7 @@ def meaning_of(column: Column) -> Meaning:
 def deviation_of(values: Array) -> float:
     """The standard deviation; 1 of what never changes."""
     deviation = float(values.std())
-    return deviation if deviation > STILL * max(1.0, float(np.abs(values).max())) else 1.0
+    return deviation if deviation > STILL * float(np.abs(values).max()) else 1.0
 
 
 def refuse_gaps(column: Column, path: object) -> None:
@@ -295,13 +306,15 @@ def refuse_gaps(column: Column, path: object) -> None:
     gaps = np.flatnonzero(column.missing)
     if len(gaps):
         raise KoopsimError(
-            f"{path}: {len(gaps):,} of {len(column):,} rows have no {column.name!r}, the target; the first is row "
-            f"{gaps[0] + 1}. Remove these rows: there is nothing to learn from them."
+            f"{path}: {len(gaps):,} of {len(column):,} rows have no {column.name!r}, the target; the first is "
+            f"{row_or_line(path, gaps[0])}. Remove these rows: there is nothing to learn from them."
         )
 
 
 def refuse_infinite(column: Column, path: object) -> None:
-    """A number is finite."""
-    wrong = np.flatnonzero(np.isinf(column.values))
+    """A number is finite, and one that float32 holds."""
+    wrong = np.flatnonzero(np.abs(column.values) > LARGEST)
     if len(wrong):
-        raise KoopsimError(f"{path}: column {column.name!r} is infinite in row {wrong[0] + 1}; correct or remove it.")
+        what = "infinite" if np.isinf(column.values[wrong[0]]) else f"beyond {LARGEST:.1e}"
+        place = row_or_line(path, wrong[0])
+        raise KoopsimError(f"{path}: column {column.name!r} is {what} in {place}; correct or remove it.")

@@ -16,6 +16,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,7 +34,7 @@ from koopsim.files.opened import MEBI
 
 Array = NDArray[Any]
 KINDS = "fciubM"  # numbers and dates
-TIMES = ("t", "time", "times")
+TIMES = re.compile(r"(t|times?)\s*(\[.*\]|\(.*\))?", re.IGNORECASE)  # with a unit, as in t [s] and time (s)
 SECONDS = 8
 A_SECOND = 2 * MEBI  # that are read in a second at least
 OVER = -getattr(signal, "SIGXCPU", 99)  # how a child ends whose seconds are over
@@ -111,11 +112,16 @@ def answer() -> None:
     os._exit(0)  # a file that could not be opened cannot be closed either, and would say so
 
 
+def is_time(name: str) -> bool:
+    """Whether a heading is that of times."""
+    return TIMES.fullmatch(name.strip()) is not None
+
+
 def _arrays_of(path: Path) -> dict[str, Array]:
     with _opened(path) as dataset:
         wanted = {str(n): v for n, v in dataset.variables.items() if v.dtype.kind in KINDS}
         require_memory(3 * sum(v.nbytes for v in wanted.values()), f"{path} asks for")
-        time = next((n for n in wanted if n.lower() in TIMES), None)
+        time = next((n for n in wanted if is_time(n)), None)
         along = wanted[time].dims[0] if time and wanted[time].dims else None
         arrays = {}
         for name, variable in wanted.items():

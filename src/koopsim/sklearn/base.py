@@ -244,4 +244,4 @@ def moments(values: Array, weights: Array | None) -> tuple[Array, Array]:
     """Mean and deviation of each column over rows that count; a deviation of 1 where nothing changes."""
     mean = np.average(values, axis=0, weights=weights)
     spread = np.sqrt(np.average((values - mean) ** 2, axis=0, weights=weights))
-    return mean, np.where(spread > STILL * np.maximum(1.0, np.abs(values).max(axis=0)), spread, 1.0)
+    return mean, np.where(spread > STILL * np.abs(values).max(axis=0), spread, 1.0)

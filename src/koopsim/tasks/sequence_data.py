@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koopsim.config import FourierConfig, ModelConfig, Recipe, Run, SIMConfig, SolverConfig, TCNConfig
+from koopsim.datasets.row_splits import completed
 from koopsim.datasets.sequence_files import read_sequences
 from koopsim.datasets.sequence_inputs import SequenceInputs
 from koopsim.datasets.sequences import Sequences
@@ -26,7 +28,8 @@ from koopsim.nn.recurrent import GRUConfig
 from koopsim.spaces import Choice, LogUniform, Parameter, SearchSpace
 from koopsim.tasks.base import Task
 
-STILL = 1e-12  # a deviation up to this is a channel that never changes
+STILL = 1e-12  # of the largest value: so small a deviation is of a channel that never changes
+NEAR = 1e-3  # of a deviation: a shift so near to the mean is as good as it
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,18 @@ class SequenceData:
         if self.data in SYSTEMS:
             return SYSTEMS[self.data](self.samples, np.random.default_rng(self.seed))
         columns = OwnColumns(self.target, goal, self.id, self.time, self.text, ahead, self.drop)
-        return read_sequences(self.data, columns)
+        found = read_sequences(self.data, columns)
+        if found.splits is None:
+            return found
+        if goal == "forecast":
+            warnings.warn(
+                f"{self.data} says what is for training and what for testing, which a forecast does not ask: of every "
+                "series the beginning is learnt and the end is tested on.",
+                stacklevel=2,
+            )
+            return found
+        strata = found.labels if goal == "classify" else None
+        return replace(found, splits=completed(found.splits, found.path, self.valid, self.test, self.seed, strata))
 
 
 class OfSequences(Task):
@@ -79,9 +93,17 @@ def statistics_of(values: Sequence[NDArray[Any]], plain: bool) -> tuple[tuple[fl
     if np.isnan(rows).all(0).any():
         raise KoopsimError("A channel has no values at all in the training part; leave it out with --drop.")
     mean, deviation = np.nanmean(rows, axis=0), np.nanstd(rows, axis=0)
-    scale = np.where(deviation > STILL, 1 / np.maximum(deviation, STILL), 1.0)
-    single = (np.float32(v).astype(float).tolist() for v in (scale, mean))
-    return cast(Any, tuple(tuple(v) for v in single))
+    moves = deviation > STILL * np.nanmax(np.abs(rows), axis=0)
+    scale = np.divide(1.0, deviation, out=np.ones(width), where=moves)
+    single = _short(scale, scale), _short(mean, 1 / scale)
+    return cast(Any, tuple(tuple(v.tolist()) for v in single))
+
+
+def _short(values: NDArray[Any], unit: NDArray[Any]) -> NDArray[Any]:
+    """Each as the float32 next to it, unless that is further away than such a unit can bear: of 1e8 + sin t it is."""
+    with np.errstate(over="ignore"):
+        short = values.astype(np.float32).astype(float)
+        return np.where(np.abs(short - values) <= NEAR * unit, short, values)
 
 
 def bare(x: NDArray[Any]) -> NDArray[Any]:
