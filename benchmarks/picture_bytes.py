@@ -1,27 +1,33 @@
 """Pictures at equal bytes: `koopsim fit --bytes` beside JPEG, PNG and networks written plainly.
 
     python benchmarks/picture_bytes.py --out results/picture-bytes.json [--steps 2500] [--jobs 8] [--minutes 5]
+    python benchmarks/picture_bytes.py --out results/picture-bytes-jpeg.json --jpeg results/picture-bytes.json
 
 Scikit-learn's two photographs at 640 x 427 and a page of text made here, at 2 to 64 kB, three seeds each. JPEG is given
 its best: optimised tables, and the picture at half or a quarter of its size where that is better. Figures are of files
-that were written and read again. The file grows with every fit; after --minutes none is begun.
+that were written and read again. The file grows with every fit; after --minutes none is begun. --jpeg fits nothing: the
+JPEG of today beside the networks of a file from before.
 """
 
 import argparse
+import json
 import multiprocessing
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from koopsim.engine.drive import pick_device
 from koopsim.fit_folder import Keeping, fit_file
 from koopsim.fitting import FitSettings
 from koopsim.pictures import picture_set, save_png
+from koopsim.pictures.codecs import jpeg_within
 from koopsim.runs import environment, write_json
 from koopsim.training import Session
 
@@ -51,6 +57,19 @@ def fitted(job: tuple[Path, str, Keeping, int, int, str]) -> dict:
     return row | {key: result[key] for key in KEYS}
 
 
+def beside(recorded: Path, out: Path) -> None:
+    """The best JPEG within the bytes of each network that was asked to be small."""
+    rows = [row for row in json.loads(recorded.read_text())["rows"] if row["budget"]]
+    keys = ("picture", "budget", "seed", "network_bytes")
+    with tempfile.TemporaryDirectory() as folder:
+        pixels = {file.stem: np.array(Image.open(file)) for file in pictures(Path(folder))}
+    found = []
+    for row in rows:
+        jpeg = jpeg_within(pixels[row["picture"]], row["network_bytes"])
+        found.append({key: row[key] for key in keys} | {"jpeg_at_equal_bytes": jpeg and asdict(jpeg)})
+    write_json(out, {"networks_of": str(recorded), "rows": found, "environment": environment()})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
@@ -60,7 +79,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="after which no further fit is begun")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--jpeg", type=Path, help="measure JPEG alone, beside the networks of this file")
     arguments = parser.parse_args()
+    if arguments.jpeg:
+        beside(arguments.jpeg, arguments.out)
+        return
     began = time.perf_counter()
     ways = [(f"{b} bytes", Keeping(budget=b)) for b in arguments.budgets]
     ways += [(w, Keeping(w)) for w in ("float32", "float16", "int8")]  # pyright: ignore[reportArgumentType]

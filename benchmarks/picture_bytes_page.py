@@ -1,4 +1,4 @@
-"""The figure and the table of docs/images-as-networks.md from results/picture-bytes.json.
+"""The figure and the table of docs/images-as-networks.md from results/picture-bytes.json and picture-bytes-jpeg.json.
 
 python benchmarks/picture_bytes_page.py
 """
@@ -13,8 +13,16 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 
 ROOT = Path(__file__).parents[1]
-PAGE, RECORDED = ROOT / "docs" / "images-as-networks.md", ROOT / "results" / "picture-bytes.json"
+PAGE = ROOT / "docs" / "images-as-networks.md"
+NETWORKS, JPEGS = (ROOT / "results" / f"{name}.json" for name in ("picture-bytes", "picture-bytes-jpeg"))
 BEGIN, END = "<!-- picture-bytes:table -->\n", "<!-- picture-bytes:end -->\n"
+
+
+def recorded() -> list[dict]:
+    """The networks, with the JPEG that was measured beside them last."""
+    key = ("picture", "budget", "seed", "network_bytes")
+    jpegs = {tuple(row[k] for k in key): row for row in json.loads(JPEGS.read_text())["rows"]}
+    return [row | jpegs.get(tuple(row[k] for k in key), {}) for row in json.loads(NETWORKS.read_text())["rows"]]
 
 
 def by_budget(rows: list[dict]) -> dict:
@@ -67,7 +75,7 @@ def draw(rows: list[dict], file: Path) -> None:
 
 
 def main() -> None:
-    rows = json.loads(RECORDED.read_text())["rows"]
+    rows = recorded()
     draw(rows, ROOT / "docs" / "images" / "picture-bytes.png")
     before, _, rest = PAGE.read_text().partition(BEGIN)
     PAGE.write_text(before + BEGIN + table(rows) + END + rest.partition(END)[2])
