@@ -37,7 +37,7 @@ def main() -> None:
     rows = []
     for repeat, threads in enumerate(arguments.threads):
         torch.set_num_threads(threads)
-        works = {name: alone(setting, cifar10_work, *side)() for name, side in SIDES.items()}
+        works = {name: alone(setting, cifar10_work, side, kept=kept)() for name, (side, kept) in SIDES.items()}
         times: dict[str, list[float]] = {name: [] for name in works}
         order = random.Random(repeat)
         for turn in range(-3, arguments.turns):  # the first warm up

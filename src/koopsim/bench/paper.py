@@ -1,14 +1,15 @@
 """The paper's own code on the same work: its networks at the presets' sizes, stepped as its training loops do.
 
 It is nobody's package: KOOPSIM_PAPER_CODE names a folder that has `sim/net.py`, such as `src` of a checkout. Its module
-is run from there; nothing of it is in here. One picture's network is stepped beside one of ours. On a CPU the two that
-train have a process each (apart.py): ours keeps the memory it frees, as in every training; theirs is left as it is.
+is run from there; nothing of it is in here. One picture's network is stepped beside one of ours. On a CPU the two have
+a process each (apart.py): ours trains as every training does (engine/drive.py), all else is left as it is. Neither side
+has learnt anything yet.
 """
 
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from koopsim.bench.stacks import PICTURE, picture_maker, random_pictures
 from koopsim.bench.timing import Maker, Work, measure
 from koopsim.bench.training import copy_stepping, image_stepping, steps_of
 from koopsim.config import IdentityConfig, SIMConfig, TCNConfig, VGGConfig
+from koopsim.engine.drive import as_it_trains
 from koopsim.engine.freed import freed_memory_kept
 from koopsim.errors import KoopsimError
 from koopsim.presets import PRESETS
@@ -92,6 +94,11 @@ def their_model(name: str) -> nn.Module:
     return THEIRS[type(config.lift)](paper_networks(), config, config.lift)
 
 
+def fresh(name: str, setting: Setting) -> nn.Module:
+    """Ours, before its first step."""
+    return model_of(name, setting.device, trained=False)
+
+
 def their_steps(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, batch: int) -> Maker:
     """Their loop: a slice of the data, zeroed gradients, forward, backward, Adam."""
 
@@ -121,22 +128,22 @@ def applied(model: nn.Module, x: Tensor) -> Maker:
 
 def copy_work(setting: Setting) -> PaperWork:
     horizon, steps = setting.sizes.horizon, steps_of(setting)
-    ours = copy_stepping(model_of(COPY, setting.device), setting, BATCH, horizon)
+    ours = copy_stepping(fresh(COPY, setting), setting, BATCH, horizon)
     x = ours.x.float()[:, None]
     return PaperWork(
         f"copy memory T={horizon}, batch {BATCH}", COPY,
         (ours.maker(setting, setting.capture), lambda m: their_steps(m, _sequence_loss, x, ours.y, BATCH), steps),
-        (applied(model_of(COPY, setting.device), ours.x[:BATCH]), lambda m: applied(m, x[:BATCH]), 1),
+        (applied(fresh(COPY, setting), ours.x[:BATCH]), lambda m: applied(m, x[:BATCH]), 1),
     )  # fmt: skip
 
 
 def cifar10_work(setting: Setting) -> PaperWork:
-    ours = image_stepping(model_of(IMAGES, setting.device), setting, setting.sizes.image_batch, (3, 32, 32))
+    ours = image_stepping(fresh(IMAGES, setting), setting, setting.sizes.image_batch, (3, 32, 32))
     x, y, batch = ours.x, ours.y, ours.batch
     return PaperWork(
         f"CIFAR-10, batch {batch}", IMAGES,
         (ours.maker(setting, setting.capture), lambda m: their_steps(m, F.cross_entropy, x, y, batch), ours.steps),
-        (applied(model_of(IMAGES, setting.device), x[:batch]), lambda m: applied(m, x[:batch]), 1),
+        (applied(fresh(IMAGES, setting), x[:batch]), lambda m: applied(m, x[:batch]), 1),
     )  # fmt: skip
 
 
@@ -147,7 +154,7 @@ def picture_work(setting: Setting) -> PaperWork:
     return PaperWork(
         f"a picture of {size} x {size}", PICTURE,
         (picture_maker(setting, 1), lambda m: their_steps(m, F.mse_loss, points, colours, 1), steps),
-        (applied(model_of(PICTURE, setting.device), points[0]), lambda m: applied(m, points[0]), 1),
+        (applied(fresh(PICTURE, setting), points[0]), lambda m: applied(m, points[0]), 1),
     )  # fmt: skip
 
 
@@ -161,8 +168,8 @@ def paper_rows(setting: Setting) -> list[Comparison]:
     for build in TASKS:
         task = build(setting)
         for kind, pair in (("train step", task.training), ("inference", task.inference)):
-            own = pair is task.training and setting.device.type == "cpu"  # process
-            makers = {side: alone(setting, build, side) if own else _maker(setting, task, pair, side) for side in SIDES}
+            answers, own = pair is task.inference, setting.device.type == "cpu"  # process
+            makers = {s: alone(setting, build, s, answers) if own else _maker(setting, task, pair, s) for s in SIDES}
             with in_precision(setting.precision):
                 timings = measure(makers, setting.device, setting.sizes.turns, dict.fromkeys(SIDES, pair[2]))
             sides = (Side(task.preset, timings["koopsim"]), Side("the paper's code", timings["paper"]))
@@ -175,22 +182,32 @@ def _maker(setting: Setting, task: PaperWork, pair: Pair, side: str) -> Maker:
     return ours if side == "koopsim" else theirs(their_model(task.preset).to(setting.device))
 
 
-def alone(setting: Setting, build: Build, side: str, kept: bool | None = None) -> Maker:
-    """The training step in a process of its own, as it trains: ours keeps what it frees (engine/drive.py)."""
-    kept = side == "koopsim" if kept is None else kept
-    return apart(partial(_trained, setting, build, side), partial(_as_run, setting, kept))
+def alone(setting: Setting, build: Build, side: str, answers: bool = False, kept: bool | None = None) -> Maker:
+    """A step, or an answer, in a process of its own, ours as it trains; `kept`: only keeping what it frees, or not."""
+    if kept is not None:
+        inside = freed_memory_kept if kept else _as_it_is
+    else:
+        inside = as_it_trains if side == "koopsim" and not answers else _as_it_is
+    return apart(partial(_made, setting, build, side, answers), partial(_as_run, setting, inside))
 
 
-def _trained(setting: Setting, build: Build, side: str) -> Work:
+def _made(setting: Setting, build: Build, side: str, answers: bool) -> Work:
     torch.manual_seed(0)  # the same data for both
     task = build(setting)
-    return _maker(setting, task, task.training, side)()
+    return _maker(setting, task, task.inference if answers else task.training, side)()
+
+
+Inside = Callable[[torch.device], AbstractContextManager[None]]
 
 
 @contextmanager
-def _as_run(setting: Setting, kept: bool) -> Iterator[None]:
-    with in_precision(setting.precision), freed_memory_kept(setting.device) if kept else nullcontext():
+def _as_run(setting: Setting, inside: Inside) -> Iterator[None]:
+    with in_precision(setting.precision), inside(setting.device):
         yield
+
+
+def _as_it_is(device: torch.device) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 def _sequence_loss(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from typing import Protocol
 import torch
 
 from koopsim.engine.freed import freed_memory_kept
+from koopsim.engine.subnormal import subnormals_are_zero
 from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError
 
@@ -74,7 +75,7 @@ class Course(ABC):
 def drive(course: Course) -> None:
     """Bring a course to its end; Ctrl-C or SIGTERM saves it and raises `Stopped`."""
     clock = _Clock(course)
-    with stop_requests() as stop, course.world.reached(), freed_memory_kept(course.device):
+    with stop_requests() as stop, course.world.reached(), as_it_trains(course.device):
         while (steps := course.turn()) is not None:
             if course.position == 0:
                 steps.begin_epoch()
@@ -92,6 +93,13 @@ def drive(course: Course) -> None:
             course.position = 0
             course.over(steps)
             clock.save_when_due(course.world.agreed(0, bool(stop))[1], at_end=True)
+
+
+@contextlib.contextmanager
+def as_it_trains(device: torch.device) -> Iterator[None]:
+    """How a process trains on a CPU: with the memory it has had before, and numbers next to zero as zero."""
+    with freed_memory_kept(device), subnormals_are_zero(device):
+        yield
 
 
 class _Clock:

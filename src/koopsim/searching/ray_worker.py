@@ -19,6 +19,7 @@ from safetensors.torch import save
 
 from koopsim.config import Run, from_dict, to_dict
 from koopsim.engine.stacked import Stacked
+from koopsim.engine.subnormal import subnormals_are_zero
 from koopsim.registry import load_plugin, named_plugins
 from koopsim.runs import named
 from koopsim.searching.directory import Search
@@ -61,7 +62,8 @@ def train_trial(config: dict[str, Any], payload: str) -> None:
     torch.set_num_threads(1)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        _train(config["index"], payload, device)
+        with subnormals_are_zero(device):  # as in every training (engine/drive.py)
+            _train(config["index"], payload, device)
     except _Ended as ended:
         from ray import tune  # pyright: ignore[reportMissingImports]
 

@@ -18,6 +18,7 @@ import torch
 
 from koopsim.engine.drive import SAVE_SHARE
 from koopsim.engine.slots import Slots
+from koopsim.engine.subnormal import subnormals_are_zero
 from koopsim.files.tensors import tensors_bytes
 from koopsim.searching.packing import SlotsOf
 from koopsim.searching.ray_worker import prepared
@@ -123,9 +124,10 @@ class StackWorker:
             engine.compact(keep)
             self.slots = [self.slots[slot] for slot in keep]
         if keep:
-            engine.begin_epoch()
-            engine.advance(0, engine.epoch_steps)
-            engine.finish_epoch()
+            with subnormals_are_zero(self.device):  # as in every training (engine/drive.py)
+                engine.begin_epoch()
+                engine.advance(0, engine.epoch_steps)
+                engine.finish_epoch()
         for slot, index in enumerate(self.slots):
             if index is not None:
                 found.lines.append(self._line(self.trials[index], engine, slot))
