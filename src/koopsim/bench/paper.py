@@ -37,6 +37,7 @@ COPY, IMAGES = "copy/sim-single", "cifar10/sim-single"
 BATCH = 20  # of copy memory
 Pair = tuple[Maker, Callable[[nn.Module], Maker], int]  # ours, theirs of a network, steps in a turn
 SIDES = ("koopsim", "paper")
+AGAIN = 4  # times as many turns on a CPU, where a ratio of five turns moves by a tenth
 
 
 @dataclass(frozen=True)
@@ -164,14 +165,14 @@ TASKS: tuple[Build, ...] = (copy_work, cifar10_work, picture_work)
 def paper_rows(setting: Setting) -> list[Comparison]:
     """A training step and inference of the three tasks."""
     paper_networks()  # or say so before anything is built
-    found = []
+    found, turns = [], setting.sizes.turns * (AGAIN if setting.device.type == "cpu" else 1)
     for build in TASKS:
         task = build(setting)
         for kind, pair in (("train step", task.training), ("inference", task.inference)):
             answers, own = pair is task.inference, setting.device.type == "cpu"  # process
             makers = {s: alone(setting, build, s, answers) if own else _maker(setting, task, pair, s) for s in SIDES}
             with in_precision(setting.precision):
-                timings = measure(makers, setting.device, setting.sizes.turns, dict.fromkeys(SIDES, pair[2]))
+                timings = measure(makers, setting.device, turns, dict.fromkeys(SIDES, pair[2]))
             sides = (Side(task.preset, timings["koopsim"]), Side("the paper's code", timings["paper"]))
             found.append(Comparison("paper", f"{kind}, {task.title}", *sides))
     return found
