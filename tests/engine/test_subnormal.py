@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 
@@ -57,6 +58,15 @@ def test_they_are_zero_inside_and_as_they_were_afterwards():
             assert are_zero()  # the inner one found it so
     assert not are_zero()
     assert half(2e-38, torch.float32) > 0
+
+
+def test_numpy_has_found_its_limits_before(monkeypatch):
+    """NumPy 2.0 to 2.3 warns, once, where it is first asked with subnormal numbers at zero."""
+    asked = []
+    monkeypatch.setattr(subnormal.np, "finfo", lambda kind: asked.append((kind, are_zero())))
+    with subnormals_are_zero(CPU):
+        pass
+    assert asked == [(np.float32, False), (np.float64, False)]
 
 
 def test_an_error_ends_it_too():

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 
 ENVIRONMENT = 256  # bytes for a fenv_t, which has 32 on x86-64 and 8 on aarch64
@@ -24,7 +25,12 @@ ENVIRONMENT = 256  # bytes for a fenv_t, which has 32 on x86-64 and 8 on aarch64
 @contextmanager
 def subnormals_are_zero(device: torch.device) -> Iterator[None]:
     """Until its end, where the processor can; whoever has it so already keeps it so."""
-    if device.type != "cpu" or are_zero() or not torch.set_flush_denormal(True):
+    if device.type != "cpu" or are_zero():
+        yield
+        return
+    for kind in (np.float32, np.float64):  # older NumPys find their limits when first asked, and warn of such zeros
+        np.finfo(kind)
+    if not torch.set_flush_denormal(True):
         yield
         return
     _tell_threads()
