@@ -1,9 +1,13 @@
 """A precision that was asked for and that this device does not compute in is said; a preset's own is not."""
 
+from dataclasses import replace
+
 import pytest
 
 from koopsim.cli import main
 from koopsim.cli.train import say_precision
+from koopsim.engine import stacked
+from koopsim.presets import run_of
 from koopsim.runs import read_run_json
 
 TINY = "--scale smoke --device cpu --recipe.epochs 1 --task.train 20 --task.test 10".split()
@@ -22,9 +26,22 @@ def test_training_says_it_once(asked, tmp_path, capsys):
 
 
 def test_a_presets_own_goes_unsaid_and_so_does_what_a_gpu_does(capsys):
-    say_precision(["cifar10/sim-single"], "cpu")  # bf16, by its preset
-    say_precision(["cifar10/sim-single", "--precision", "bf16"], "cuda")
+    run = run_of("cifar10/sim-single")  # in bf16, by its preset
+    say_precision([], run, "mps")
+    say_precision(["--precision", "bf16"], run, "cuda")
     assert capsys.readouterr().err == ""
+    say_precision(["--precision", "bf16"], run, "mps")
+    assert "on mps this computes in float32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_processor_that_has_it_computes_in_it_and_says_nothing(there, monkeypatch, capsys):
+    monkeypatch.setattr(stacked, "convolves_in_bf16", lambda: there)
+    run = replace(run_of("digits/sim-single"), precision="bf16")
+    say_precision(["--precision", "bf16"], run, "cpu")
+    assert capsys.readouterr().err == (
+        "" if there else "koopsim: --precision bf16 is a GPU's; on cpu this computes in float32.\n"
+    )
 
 
 def test_a_search_says_it(tmp_path, capsys):

@@ -3,18 +3,20 @@
 from dataclasses import replace
 
 import pytest
+import torch
 from slots_here import Beside, Telling
 from small_search import CPU, tiny_search
 
 from koopsim.engine.slots import Diverged
 from koopsim.errors import KoopsimError
+from koopsim.presets import run_of
 from koopsim.searching import local, packing
 from koopsim.searching.directory import SearchDirectory
 from koopsim.searching.local import LocalSearch
 from koopsim.searching.packing import BESIDE_ON, STACK_ON, SlotsOf
 from koopsim.searching.pruning import unpruned
 from koopsim.searching.results import best_trial
-from koopsim.searching.stacking import stack_key
+from koopsim.searching.stacking import better_stacked, stack_key
 from koopsim.training import Session
 
 
@@ -308,7 +310,7 @@ def test_nothing_was_saved_yet(on):
 
 
 class AnyTask:
-    names, streamed, fast_alone = ("a", "b"), False, ()
+    names, streamed, fast_alone = ("a", "b"), False, ("bf16",)
 
     def __init__(self, each=None):
         self.each = each
@@ -331,6 +333,21 @@ def test_how_many_runs_may_train_at_a_time(monkeypatch, engine, at_once, each, r
     own = SlotsOf(search, AnyTask(each), Session(CPU))
     assert own.room(search.base, at_once) == room
     assert own.stacks(search.base) is (engine != "separate")
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "precision", "stacks"),
+    [
+        ("copy/sim-single", "cpu", "float32", True),
+        ("digits/sim-single", "cpu", "float32", False),  # convolutions in groups, one for each trial, are slow there
+        ("digits/sim-single", "cuda", "float32", True),
+        ("digits/sim-single", "cuda", "bf16", False),  # kernels of its own
+        ("digits/mondeq-single", "cuda", "float32", False),
+    ],
+)
+def test_which_trials_are_faster_in_a_stack(name, device, precision, stacks):
+    run = replace(run_of(name), precision=precision)
+    assert better_stacked(run, AnyTask(), torch.device(device)) is stacks
 
 
 def test_what_cannot_be_stacked_says_so(monkeypatch):

@@ -13,7 +13,7 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.cli.waking import wake_gpu
-from koopsim.config import Run, resolve_precision, to_dict
+from koopsim.config import Run, to_dict
 from koopsim.datasets.coming import read_ahead
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
@@ -170,10 +170,14 @@ def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -
     return _here(options, run, name, out, argv)
 
 
-def say_precision(argv: list[str], device: str) -> None:
+def say_precision(argv: list[str], run: Run, device: str) -> None:
     """Say it where a kind of device does not compute in the precision that was asked for; a preset's goes unsaid."""
+    import torch
+
+    from koopsim.engine.stacked import on_device
+
     asked = _given(argv, "--precision")
-    used = asked and resolve_precision(asked, device)
+    used = asked and on_device(run, torch.device(device)).precision
     if used != asked:
         print(f"koopsim: --precision {asked} is a GPU's; on {device} this computes in {used}.", file=sys.stderr)
 
@@ -183,7 +187,7 @@ def _on_ray(options: TrainOptions, run: Run, name: str, out: Path, argv: list[st
     from koopsim.ray_training import Asked, RayCluster, train_on_ray
 
     cluster = RayCluster(options.devices, options.address, options.device != "cpu" and pick_device().type == "cuda")
-    say_precision(argv, "cuda" if cluster.gpus else "cpu")
+    say_precision(argv, run, "cuda" if cluster.gpus else "cpu")
     how = Asked(out, name, options.resume is not None, options.shard, options.recompute, options.storage)
     return train_on_ray(run, how, cluster)
 
@@ -200,8 +204,8 @@ def _here(options: TrainOptions, run: Run | None, name: str, out: Path, argv: li
         with ExitStack() as stack:
             device = pick_device(device_of_rank(options.device))
             world = stack.enter_context(joined_world(device))
-            if world.first:
-                say_precision(argv, device.type)
+            if world.first and run is not None:
+                say_precision(argv, run, device.type)
             listeners = _listeners(options, run, name, out) if world.first and run is not None else []
             heard = [stack.enter_context(listener) for listener in listeners]
             session = Session(

@@ -201,8 +201,8 @@ def _tune(options: TuneOptions, search: Any, argv: list[str]) -> int:
     from koopsim.training import Session
 
     session = Session(pick_device(options.device), False if options.eager else None, options.compile)
-    if options.backend == "local":
-        say_precision(argv, session.device.type)
+    if options.backend == "local" and not options.resume:
+        say_precision(argv, search.base, session.device.type)
     cluster = Cluster(options.ray_address, options.cpus_per_trial, options.gpus_per_trial)
     how = How(session, options.retrain, options.per_picture, options.overwrite, cluster, Progress)
     out = confirmed_search(options.resume) if options.resume else options.out or Path("searches") / search.name

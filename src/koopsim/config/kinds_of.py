@@ -54,3 +54,4 @@ class TaskConfig(Open):
 
     registry: ClassVar = TASKS
     precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "tf32", "bf16")  # a run of it may have
+    convolves: ClassVar[bool] = False  # most of its work are convolutions, which processors with bfloat16 gain by, too

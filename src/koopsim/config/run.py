@@ -75,9 +75,10 @@ class Run:
         )
 
 
-def resolve_precision(precision: str, device: str) -> str:
-    """The precision a run really has on a kind of device: short products are a GPU's.
+def resolve_precision(precision: str, device: str, bf16: bool = False) -> str:
+    """The precision a run really has on a kind of device; `bf16`: a processor that gains by it, for this task.
 
-    A processor emulates bfloat16 and is ten times slower with it; tf32 and fp16 it does not have at all.
+    Most emulate bfloat16 and are ten times slower with it; tf32 and fp16 no processor has.
     """
-    return precision if device == "cuda" or precision in ("float32", "float64") else "float32"
+    own = ("float32", "float64", "bf16") if bf16 and device == "cpu" else ("float32", "float64")
+    return precision if device == "cuda" or precision in own else "float32"

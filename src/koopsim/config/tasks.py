@@ -29,6 +29,7 @@ class CopyMemoryConfig(TaskConfig):
 class ClassificationConfig(TaskConfig):
     """Name what is in the picture."""
 
+    convolves: ClassVar[bool] = True
     dataset: str = "cifar10"  # a name of `koopsim data list`, a folder of class/name.png, or an .npz
     valid: float = 0.1  # the share of the training images that choices are made on
     seed: int = 0  # of the split

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from koopsim.config import Run, resolve_precision, to_dict
+from koopsim.config import Run, to_dict
 from koopsim.engine.best_epoch import BestEpoch
 from koopsim.engine.checkpoint import (
     State,
@@ -29,7 +29,7 @@ from koopsim.engine.checkpoint import (
 from koopsim.engine.drive import Course, Steps
 from koopsim.engine.memory import cut, fitting_groups
 from koopsim.engine.part import Way
-from koopsim.engine.stacked import Stacked
+from koopsim.engine.stacked import Stacked, on_device
 from koopsim.errors import KoopsimError, LostOthers
 from koopsim.nn import count_parameters
 from koopsim.progress import describe
@@ -260,7 +260,7 @@ class Training(Course):
             "device": str(self.device),
             **({} if self.world.alone else {"processes": self.world.size}),
             **self._unreadable(),
-            "precision": resolve_precision(self.run.precision, self.device.type),
+            "precision": on_device(self.run, self.device).precision,
             "metrics": lines,
             "run": to_dict(self.run),
             "environment": self.directory.read_environment(),
