@@ -1,7 +1,7 @@
 """Image classifiers on a CPU that multiplies bfloat16: a step in it, in float32 and by the paper's code; trials of a
 search one by one and in a stack; what both precisions learn.
 
-    KOOPSIM_PAPER_CODE=... python benchmarks/bf16_turns.py steps trials --out results/bf16-turns-cpu.json     quiet cores
+    KOOPSIM_PAPER_CODE=... python benchmarks/bf16_turns.py steps trials --out results/bf16-turns-cpu.json   quiet cores
     python benchmarks/bf16_turns.py learnt --out results/bf16-learnt.json
 
 Each side has a process, as it trains, the paper's as its script runs. `learnt` is about valid images: it looks at no
