@@ -19,6 +19,7 @@ from koopsim.engine.stacked import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.runs import write_atomically
 from koopsim.searching import directory as directory_module
+from koopsim.searching import packing
 from koopsim.searching.asha import ASHA
 from koopsim.searching.directory import SearchDirectory
 from koopsim.searching.local import LocalSearch
@@ -142,6 +143,25 @@ def test_ctrl_c_saves_in_mid_epoch_and_goes_on(tmp_path):
     stopped = begin(tmp_path / "stopped", search, listen=press)
     with pytest.raises(Stopped):
         stopped.run()
+    again = LocalSearch(search, stopped.directory, Session(CPU))
+    again.load()
+    assert outcome(again.run()) == outcome(whole)
+
+
+@pytest.mark.parametrize("stacked", [True, False])
+def test_it_goes_on_as_it_was_begun_where_another_way_has_become_the_faster_one(tmp_path, monkeypatch, stacked):
+    search = tiny_search(trials=3, batches=(8,), at_once=3)
+    monkeypatch.setattr(packing, "better_stacked", lambda run, task, device: stacked)
+    whole = begin(tmp_path / "whole", search).run()
+
+    def press(event):
+        if event["trial"].index == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    stopped = begin(tmp_path / "stopped", search, listen=press)
+    with pytest.raises(Stopped):
+        stopped.run()
+    monkeypatch.setattr(packing, "better_stacked", lambda run, task, device: not stacked)
     again = LocalSearch(search, stopped.directory, Session(CPU))
     again.load()
     assert outcome(again.run()) == outcome(whole)

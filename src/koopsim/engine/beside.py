@@ -17,6 +17,11 @@ from koopsim.tasks.base import Figures
 ROUND = 4  # steps a slot queues before it is the next one's turn
 
 
+def is_of_a_slot(name: str) -> bool:
+    """Whether a tensor was saved of one slot among several, as `Beside.state` names them."""
+    return name.partition(".")[0].isdigit()
+
+
 class Beside(Slots):
     """Runs side by side, each a stack of its own. On CUDA each has a stream, so small ones overlap."""
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -194,10 +195,10 @@ class LocalSearch(Course):
                     self.trials[index].status = "waiting"
                 chosen = chosen[: len(chosen) // 2]
 
-    def _slots(self, group: Group, chosen: list[int]) -> Slots:
+    def _slots(self, group: Group, chosen: list[int], saved: Iterable[str] = ()) -> Slots:
         everyone = [self.trials[i].run for i in (*chosen, *group.waiting)]
         epochs = max(length(run, self.search.space.max_t) for run in everyone)
-        return self.packing.slots([self.trials[i].run for i in chosen], epochs)
+        return self.packing.slots([self.trials[i].run for i in chosen], epochs, saved)
 
     def _room(self, group: Group) -> int:
         """How many trials a group may still take: a whole stack, or its share of those side by side."""
@@ -246,7 +247,7 @@ class LocalSearch(Course):
             group.slots = []
             return
         stand_in = running[0][1]  # a free slot's weights are never looked at, only its shapes
-        group.engine = self._slots(group, [stand_in if i is None else i for i in group.slots])
+        group.engine = self._slots(group, [stand_in if i is None else i for i in group.slots], tensors)
         for slot, index in enumerate(group.slots):
             if index is None:
                 group.engine.stop(slot)

@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from koopsim.config import Run
-from koopsim.engine.beside import Beside
+from koopsim.engine.beside import Beside, is_of_a_slot
 from koopsim.engine.memory import fitting
 from koopsim.engine.part import Way
 from koopsim.engine.slots import Slots
@@ -52,13 +52,18 @@ class SlotsOf:
         room, each = at_once or STACK_ON[device.type], self.task.bytes_of(run)
         return room if each is None else min(room, fitting(each * len(self.task.names), device))
 
-    def slots(self, runs: Sequence[Run], epochs: int) -> Slots:
-        """The runs in slots, ready for their first step; room for so many epochs each."""
+    def slots(self, runs: Sequence[Run], epochs: int, saved: Iterable[str] = ()) -> Slots:
+        """The runs in slots, ready for their first step; room for so many epochs each.
+
+        What was `saved`, by the names of its tensors, goes on as it was: perhaps on another kind of device.
+        """
         way = Way(capture=self.session.capture, compile=self.session.compile)
 
         def stacked(*runs: Run) -> Stacked:
             return Stacked(runs, self.task, self.session.device, epochs, way)
 
-        slots = stacked(*runs) if self.stacks(runs[0]) else Beside(runs, stacked, takes_over)
+        names = set(saved)
+        together = not any(map(is_of_a_slot, names)) if names else self.stacks(runs[0])
+        slots = stacked(*runs) if together else Beside(runs, stacked, takes_over)
         slots.warm_up()
         return slots

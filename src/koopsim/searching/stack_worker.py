@@ -88,7 +88,7 @@ class StackWorker:
         for index in running:
             self._settle(index, Epoch())
         runs = [self.trials[running[0] if i is None else i].run for i in self.slots]  # a free slot: only its shapes
-        self.engine = self.packing.slots(runs, self._epochs())
+        self.engine = self.packing.slots(runs, self._epochs(), saved["tensors"])
         for slot, index in enumerate(self.slots):
             if index is None:
                 self.engine.stop(slot)
