@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from koopsim.cli import main
-from koopsim.presets import run_of
+from koopsim.presets import PRESETS, run_of
 from koopsim.runs import RunDirectory
 
 ROOT = Path(__file__).parent.parent
@@ -79,6 +79,18 @@ def test_results_that_do_not_name_their_gpu_are_named():
     files = [file for file in RUNS.rglob("*.json") if file.name not in ("env.json", "config.json", "search.json")]
     found = {file.stem for file in files if json.loads(file.read_text()).get("environment", {}).get("gpu", "-") is None}
     assert found == set(re.findall(r"`([a-z-]+)`", page))
+
+
+def test_the_public_codes_weights_give_our_answers():
+    """What docs/differences.md says of them, of every SIM of the paper's tables at its preset's size."""
+    rows = json.loads((ROOT / "results" / "paper-weights.json").read_text())["rows"]
+    tasks = {"copy": ("single", "two"), "cifar10": ("single", "two"), "mnist": ("single", "two")}
+    tasks |= {"image": ("single", "two", "rff")}
+    assert [row["name"] for row in rows] == [f"{task}/sim-{kind}" for task in tasks for kind in tasks[task]]
+    said = f"agree to {max(row['difference'] for row in rows):.0e} of"
+    assert said in " ".join((ROOT / "docs" / "differences.md").read_text().split())
+    for row in rows:
+        assert row["parameters"] == (PRESETS[row["name"]].paper_parameters or row["parameters"])
 
 
 def test_the_command_of_the_broyden_rows_has_their_settings(tmp_path):
