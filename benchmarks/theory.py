@@ -8,8 +8,8 @@ python benchmarks/theory.py starts --seeds 20 [--out results/theory-starts.json]
 memory   the most bytes of a training step of copy memory (T = 500, batch 20) above the model, its data and gradients:
          the two SIMs; the DEQ with 10 to 40 solver steps; the DEQ's cell unrolled to as many layers
 samples  accuracy on the test split of SIM and monDEQ trained on 1/16 ... 1/1 of the pictures for as many *steps* as the
-         whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched; a seed draws its own
-         pictures. With --dataset digits --seeds 5 on a CPU (results/theory-samples-digits.json)
+         whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched. With
+         --dataset digits on a CPU (results/theory-samples-digits.json)
 starts   other starts than z_0 = 0 (section 3.4), scikit-learn's digits, one recipe: a learnt vector, the
          answer from zero once more, and, as the authors of DEQ's code does it, the states of the step before
 """
@@ -80,8 +80,7 @@ def samples(arguments: argparse.Namespace) -> dict:
     for seed, share, model in itertools.product(range(arguments.seeds), arguments.shares, MODELS):
         name = f"{arguments.dataset}/{model}"
         run = run_of(name)
-        words = ["--task.train", count // share, "--task.seed", seed, "--seed", seed]
-        words += ["--recipe.epochs", run.recipe.epochs * share]
+        words = ["--task.train", count // share, "--recipe.epochs", run.recipe.epochs * share, "--seed", seed]
         if run.recipe.schedule == "step":
             words += ["--recipe.step-size", run.recipe.step_size * share]
         began = time.perf_counter()

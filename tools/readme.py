@@ -225,8 +225,7 @@ def tables() -> dict[Path, dict[str, str]]:
         "latency-h200": latency_table(ROOT / "results" / "h200" / "bench-deploy.json"),
         "latency-cpu": latency_table(ROOT / "results" / "bench-deploy-cpu.json"),
     }
-    claims = {"memory": studies.memory(), "starts": studies.starts(), "samples": studies.samples()}
-    claims |= {"signals": studies.signals()}
+    claims = {"memory": studies.memory(), "starts": studies.starts()}
     peers = {"torchdeq": studies.torchdeq(), "beside-papers": studies.beside_papers()}
     places = {"README.md": first, "docs/evidence.md": whole, "docs/latency.md": answers}
     places |= {"docs/claims.md": claims, "docs/speed.md": peers}

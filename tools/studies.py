@@ -61,29 +61,6 @@ def error(values: Sequence[float]) -> float:
     return statistics.stdev(values) / len(values) ** 0.5
 
 
-def samples() -> Table:
-    """Test accuracy by the number of pictures learnt from."""
-    found: dict[str, dict[int, list[float]]] = {}
-    for row in read("theory-samples-digits")["rows"]:
-        found.setdefault(row["model"], {}).setdefault(row["train"], []).append(100 * row["test"]["accuracy"])
-    called = {"digits/sim-single": "SIM (single), %", "digits/mondeq-single": "monDEQ (single), %"}
-    counts = sorted(found["digits/sim-single"])
-    rows = [[name, *(f"{statistics.mean(found[model][n]):.1f}" for n in counts)] for model, name in called.items()]
-    return Table("Samples", ["pictures", *(f"{n:,}" for n in counts)], rows)
-
-
-def signals() -> Table:
-    """PSNR of held-out samples of a sound and a shape; the best of a row in bold."""
-    called = {"sim-rff": "SIM, RFF only", "sim-rff, even start": "SIM, even start", "tancik": "Tancik et al.",
-              "tancik, as many parameters": "the same, as many parameters"}  # fmt: skip
-    found = {(row["signal"], row["model"]): row for row in read("signals")["rows"]}
-    rows = [["parameters", *(f"{found['sound', model]['parameters']:,}" for model in called)]]
-    for signal, name in {"sound": "sound, 4,096 samples", "shape": "shape, 24 x 24 x 24"}.items():
-        figures = [found[signal, model]["test_psnr"] for model in called]
-        rows.append([name, *(f"**{v:.1f}**" if v == max(figures) else f"{v:.1f}" for v in figures)])
-    return Table("Signals", ["dB", *called.values()], rows)
-
-
 def gap() -> Table:
     """How far the RFF-only SIMs of Table 3 are behind Tancik's network, picture by picture."""
     called = {
