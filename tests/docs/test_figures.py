@@ -3,6 +3,7 @@
 Each function says, as the page does, what a file says: a sentence that drifts from its file is not found on its page.
 """
 
+import itertools
 import json
 import re
 import statistics
@@ -14,10 +15,9 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EVIDENCE, HISTORY, CLAIMS, SPEED, README = (
-    *(f"docs/{name}.md" for name in ("evidence", "evidence-history", "claims", "speed")),
-    "README.md",
-)
+PAGES = ("evidence", "evidence-history", "claims", "speed", "images-as-networks")
+EVIDENCE, HISTORY, CLAIMS, SPEED, PICTURES = (f"docs/{name}.md" for name in PAGES)
+README = "README.md"
 Said = Iterator[tuple[str, str]]  # a page, and what stands on it
 
 
@@ -28,7 +28,7 @@ def read(name: str) -> Any:
 
 @cache
 def words(page: str) -> str:
-    return " ".join((ROOT / page).read_text().split())
+    return " ".join((ROOT / page).read_text().replace("**", "").split())
 
 
 def mean_and_error(values: list[float], form: str = ".2f") -> str:
@@ -123,6 +123,28 @@ def gap_step_by_step() -> Said:
     yield EVIDENCE, f"{text} behind it on text, {photographs} on photographs"
 
 
+def studies() -> Said:
+    """Rows of the tables of docs/images-as-networks.md, whatever is bold in them."""
+    rows = {(r["model"], r["bandwidth"], r["rate"]): r for r in read("h200/picture-bandwidths")["rows"]}
+    models = list(dict.fromkeys(model for model, *_ in rows))
+    for kind, bandwidth, rate in itertools.product(("photograph", "text"), (0.009, 0.012, 0.016), (1e-3, 2e-3)):
+        found = [rows.get((model, bandwidth, rate)) for model in models]
+        cells = [f"{row['valid'][kind]:.2f}, {row['test'][kind]:.2f}" if row else "not run" for row in found]
+        yield PICTURES, f"| {bandwidth}, {rate:.0e} | {' | '.join(cells)} |".replace("e-0", "e-")
+    for row in read("h200/picture-steps")["rows"]:
+        a, b = ("{valid:.2f}, {test:.2f}".format(**row["psnr"][kind]) for kind in ("photographs", "text"))
+        yield PICTURES, f"3 | {a} | {b} |" if "U V" in row["variant"] else f"| {a} | {b} |"
+    for row in read("picture-factors")["rows"]:
+        yield PICTURES, f"| {row['photographs']['test']:.2f} | {row['text']['test']:.2f} |"
+    for row in read("picture-gap")["rows"]:
+        a, b = (row["psnr"][kind] for kind in ("photographs", "text"))
+        train = f"{a['train']:.1f}, {b['train']:.1f}"
+        yield PICTURES, f"| {a['test']:.2f} | {b['test']:.2f} | {train} |"
+    plain, even, tancik, layer = ("{photographs:.2f} and {text:.2f}".format(**row["psnr"])
+                                  for row in read("picture-gap-other")["rows"])  # fmt: skip
+    yield PICTURES, f"{plain} dB with PyTorch's start, {even} with an even one, {tancik} for Tancik's network, {layer}"
+
+
 def speed() -> Said:
     cell = {row["batch"]: row for row in read("h200/cell")["rows"] if row["work"] == "captured step"}
     was, now = ([1e3 * cell[batch][side]["seconds"] for batch in (1, 20)] for side in ("twin", "kernels"))
@@ -163,7 +185,7 @@ def on_a_cpu() -> Said:
     yield SPEED, f"a step takes {a} ms instead of {c} with one thread and {b} instead of {d} with two"
 
 
-PARTS: list[Callable[[], Said]] = [copy_memory, images, pictures, gap_step_by_step, speed, on_a_cpu]
+PARTS: list[Callable[[], Said]] = [copy_memory, images, pictures, gap_step_by_step, studies, speed, on_a_cpu]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
