@@ -145,6 +145,17 @@ def studies() -> Said:
     yield PICTURES, f"{plain} dB with PyTorch's start, {even} with an even one, {tancik} for Tancik's network, {layer}"
 
 
+def starts() -> Said:
+    def tests(file: str, z0: str, key: str = "test") -> list[float]:
+        return [100 * row[key] for row in read(file)["rows"] if row["z0"] == z0]
+
+    again, zero = tests("theory-starts", "previous", "test_from_zero"), tests("theory-starts", "zero")
+    behind = mean_and_error([b - a for a, b in zip(again, zero, strict=True)])
+    yield CLAIMS, f"comes to {statistics.mean(again):.1f} ± {statistics.stdev(again):.1f}, {behind} behind"
+    early = [tests("earlier/theory-starts@5699c3e", z0) for z0 in ("learnt", "zero")]
+    yield CLAIMS, f"looked better, by {mean_and_error([a - b for a, b in zip(*early, strict=True)])}"
+
+
 def speed() -> Said:
     cell = {row["batch"]: row for row in read("h200/cell")["rows"] if row["work"] == "captured step"}
     was, now = ([1e3 * cell[batch][side]["seconds"] for batch in (1, 20)] for side in ("twin", "kernels"))
@@ -185,7 +196,7 @@ def on_a_cpu() -> Said:
     yield SPEED, f"a step takes {a} ms instead of {c} with one thread and {b} instead of {d} with two"
 
 
-PARTS: list[Callable[[], Said]] = [copy_memory, images, pictures, gap_step_by_step, studies, speed, on_a_cpu]
+PARTS: list[Callable[[], Said]] = [copy_memory, images, pictures, gap_step_by_step, studies, starts, speed, on_a_cpu]
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
