@@ -3,6 +3,7 @@
 Each function says, as the page does, what a file says: a sentence that drifts from its file is not found on its page.
 """
 
+import importlib.util
 import itertools
 import json
 import re
@@ -203,3 +204,19 @@ PARTS: list[Callable[[], Said]] = [copy_memory, images, pictures, gap_step_by_st
 def test_sentences_say_what_the_files_say(part):
     missing = [(page, said) for page, said in part() if re.sub(r"\s+", " ", said) not in words(page)]
     assert not missing
+
+
+def script(name: str) -> Any:
+    """One of benchmarks/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_tables_that_scripts_write_have_not_drifted():
+    epochs, size = script("copy_curves"), script("picture_bytes_page")
+    assert epochs.table(epochs.curves()).join(epochs.MARKS) in epochs.PAGE.read_text(), "benchmarks/copy_curves.py"
+    assert size.BEGIN + size.table(size.recorded()) + size.END in size.PAGE.read_text(), "benchmarks/picture_bytes_page.py"
