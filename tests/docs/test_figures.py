@@ -218,5 +218,5 @@ def script(name: str) -> Any:
 
 def test_tables_that_scripts_write_have_not_drifted():
     epochs, size = script("copy_curves"), script("picture_bytes_page")
-    assert epochs.table(epochs.curves()).join(epochs.MARKS) in epochs.PAGE.read_text(), "benchmarks/copy_curves.py"
-    assert size.BEGIN + size.table(size.recorded()) + size.END in size.PAGE.read_text(), "benchmarks/picture_bytes_page.py"
+    assert epochs.table(epochs.curves()).join(epochs.MARKS) in epochs.PAGE.read_text(), "copy_curves.py"
+    assert size.BEGIN + size.table(size.recorded()) + size.END in size.PAGE.read_text(), "picture_bytes_page.py"
