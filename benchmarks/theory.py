@@ -3,14 +3,14 @@
 python benchmarks/theory.py memory [--device cuda] [--out results/theory-memory.json]
 python benchmarks/theory.py draw     # docs/images/theory-memory.png and, where measured, theory-samples.png
 python benchmarks/theory.py samples [--dataset cifar10] [--out results/h200/theory-samples.json]     # a GPU, minutes
-python benchmarks/theory.py starts [--out results/theory-starts.json]                                # z_0, two minutes
+python benchmarks/theory.py starts --seeds 20 [--out results/theory-starts.json]                     # z_0, minutes
 
 memory   the most bytes of a training step of copy memory (T = 500, batch 20) above the model, its data and gradients:
          the two SIMs; the DEQ with 10 to 40 solver steps; the DEQ's cell unrolled to as many layers
 samples  accuracy on the test split of SIM and monDEQ trained on 1/16 ... 1/1 of the pictures for as many *steps* as the
          whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched. With
          --dataset digits on a CPU (results/theory-samples-digits.json)
-starts   other starts than z_0 = 0 (section 3.4), scikit-learn's digits, five seeds, one recipe: a learnt vector, the
+starts   other starts than z_0 = 0 (section 3.4), scikit-learn's digits, one recipe: a learnt vector, the
          answer from zero once more, and, as the authors of DEQ's code does it, the states of the step before
 """
 
@@ -104,7 +104,7 @@ def starts(arguments: argparse.Namespace) -> dict:
     assert isinstance(config, SIMConfig)
     for name in ("zero", "learnt", "again", "previous"):
         z0 = "again" if name == "previous" else name
-        for seed in range(5):
+        for seed in range(arguments.seeds):
             torch.manual_seed(seed)
             model = build_sim(replace(config, z0=z0))
             found = started(model, data, name == "previous")

@@ -146,9 +146,10 @@ def test_the_ledger_sees_runs_searches_and_studies(ledger):
         "| d | a/b | 2 of 2 | epochs 2 | 25.00% | 0123456 | x/result.json |",
     ]
     rows = [{"test": 0.5}, {"test": 0.5}, {"test": {"psnr": 25}}, {"test_psnr": 24.0}, {"accuracy": 0.75, "seed": 3}]
-    rows += [{"psnr": {"text": {"test": 20}}}, {"valid": 1.0}]
+    rows += [{"psnr": {"text": {"test": 20}}}, {"valid": 1.0}, {"test": 0.9, "test_from_zero": 0.8}]
     said = [line.split(" | ") for line in ledger.said_of({"rows": rows, "environment": here}, "y.json", "d", "")]
-    assert [line[4] for line in said] == ["50.00%", "50.00%", "25.00 dB", "24.00 dB", "75.00%", "20.00 dB"]
+    figures = ["50.00%", "50.00%", "25.00 dB", "24.00 dB", "75.00%", "20.00 dB", "90.00%", "80.00%"]
+    assert [line[4] for line in said] == figures
     assert len(set(map(tuple, said))) == len(said)  # none is left out as a second time of the same
 
 

@@ -125,3 +125,22 @@ def test_rows_of_a_changed_tree_are_marked_and_models_have_their_names(readme):
     ]
     assert [row[2] for row in readme.marked(three, results, "dB").rows] == ["3‡", "4"]
     assert README.count("‡") == 3
+
+
+def test_tables_of_studies_say_what_their_files_say(readme, monkeypatch):
+    studies = readme.studies
+    sizes = {3 << 19: "1.5 MiB", 500 << 20: "500 MiB", 5 << 29: "2.5 GiB"}
+    assert [studies.size(count) for count in sizes] == list(sizes.values())
+    assert studies.middle([1.3, 1.1, 1.2]) == "1.20 (1.10, 1.30)"
+    assert studies.middle([1.3]) == "1.30"
+    assert studies.error([1.0, 2.0, 3.0]) == pytest.approx(3**-0.5)
+    side = {"seconds": 0.0105, "note": "residual 4.0e-04, backward 7.5e-04; 32 + 8 evaluations"}
+    names = [f"koopsim, {way}{solver}" for way in ("", "captured, ") for solver in studies.SOLVERS]
+    steps = [{"ours": side | {"name": name}, "other": side, "ratio": 3.94} for name in names]
+    monkeypatch.setattr(studies, "read", lambda name: {"rows": steps})
+    first, *_ = studies.torchdeq().rows  # 3.94 is short of the 4 that were asked of copy memory
+    assert first[2:] == ["10.5 ms, 32 + 8, to 4.0e-04, 7.5e-04"] * 2 + ["3.9, short", "4", "3.94"]
+    decibels = {"tancik": (3, 2), "sim-rff": (1, 4)}  # of two pictures: 2 dB behind, 2 ahead
+    found = {m: {"parameters": 1, "test": {"psnr": 9, "psnr/a": a, "psnr/b": b}} for m, (a, b) in decibels.items()}
+    monkeypatch.setattr(studies, "read", lambda name: found["tancik" if "tancik" in name else "sim-rff"])
+    assert studies.gap().rows[0][2:4] == ["0.00 ± 2.00", "1 of 2"]

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from koopsim.cli import main
-from koopsim.presets import run_of
+from koopsim.presets import PRESETS, run_of
 from koopsim.runs import RunDirectory
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "results" / "h200"
+HISTORY = (ROOT / "docs" / "evidence-history.md").read_text()
 BROYDEN = "copy-deq-broyden-seed0"
 
 
@@ -27,8 +28,8 @@ def commits(said: object) -> list[str | None]:
 
 
 def named(title: str) -> set[str]:
-    """The files in the table below this title of the evidence's page."""
-    page = (ROOT / "docs" / "evidence.md").read_text().partition(title)[2]
+    """The files in the table below this title of the evidence's history."""
+    page = HISTORY.partition(title)[2]
     return set(re.findall(r"^\| `(results/\S+)`", re.split(r"^#", page, maxsplit=1, flags=re.M)[0], re.M))
 
 
@@ -51,7 +52,7 @@ def landed() -> str:
 
 
 def test_results_of_a_changed_tree_are_named(said):
-    """Each is in the table of docs/evidence.md, and nothing else is."""
+    """Each is in the table of docs/evidence-history.md, and nothing else is."""
     assert named("Recorded from a tree with uncommitted changes\n") == {
         file for file, found in said.items() if not all(map(clean, found))
     }
@@ -66,7 +67,7 @@ def test_results_of_commits_that_never_landed_are_named(said):
 
 def test_earlier_results_of_such_trees_and_commits_are_named():
     known = landed()
-    page = (ROOT / "docs" / "evidence.md").read_text().partition("In `results/earlier` the same holds of")[2]
+    page = HISTORY.partition("In `results/earlier` the same holds of")[2]
     for file in ROOT.glob("results/earlier/**/*.json"):
         said = commits(json.loads(file.read_text()))
         if any(not clean(commit) or f"\n{commit}" not in known for commit in said):
@@ -74,15 +75,22 @@ def test_earlier_results_of_such_trees_and_commits_are_named():
 
 
 def test_results_that_do_not_name_their_gpu_are_named():
-    page = (
-        (ROOT / "docs" / "evidence.md")
-        .read_text()
-        .partition("do not name their GPU (`gpu` is null)")[2]
-        .partition("\n")[0]
-    )
+    page = HISTORY.partition("do not name their GPU (`gpu` is null)")[2].partition("\n\n")[0]
     files = [file for file in RUNS.rglob("*.json") if file.name not in ("env.json", "config.json", "search.json")]
     found = {file.stem for file in files if json.loads(file.read_text()).get("environment", {}).get("gpu", "-") is None}
     assert found == set(re.findall(r"`([a-z-]+)`", page))
+
+
+def test_the_public_codes_weights_give_our_answers():
+    """What docs/differences.md says of them, of every SIM of the paper's tables at its preset's size."""
+    rows = json.loads((ROOT / "results" / "paper-weights.json").read_text())["rows"]
+    tasks = {"copy": ("single", "two"), "cifar10": ("single", "two"), "mnist": ("single", "two")}
+    tasks |= {"image": ("single", "two", "rff")}
+    assert [row["name"] for row in rows] == [f"{task}/sim-{kind}" for task in tasks for kind in tasks[task]]
+    said = f"agree to {max(row['difference'] for row in rows):.0e} of"
+    assert said in " ".join((ROOT / "docs" / "differences.md").read_text().split())
+    for row in rows:
+        assert row["parameters"] == (PRESETS[row["name"]].paper_parameters or row["parameters"])
 
 
 def test_the_command_of_the_broyden_rows_has_their_settings(tmp_path):

@@ -23,10 +23,10 @@ A line each time a test figure was computed: of a row of the tables, or of a stu
 "FILE @ COMMIT" were read out of the repository's history (`tools/ledger.py`), the others were added by
 `tools/record.py` and `tools/ledger.py FILE`. Lines are added; no figure is changed or taken out. What was changed in
 lines: the last column of two lines of sequences (eca0952, 1e11eec), the `h200/` of picture-bandwidths and
-picture-steps, which was missing; fecb2f1 took out the second of two lines of one look (text/deq, 2.194 bits). The last
-103 lines were added on 2026-11-19 for looks that were in files and not here. The last column is the place a run was
-recorded in; if another has taken that place since, or if it was put by at once, the run lies in earlier/ as
-NAME@COMMIT, the commit of the column before.
+picture-steps, which was missing; fecb2f1 took out the second of two lines of one look (text/deq, 2.194 bits). On
+2026-11-19 lines were added for looks that were in files and not here: 103 up to that of bridge-mondeq, five of
+theory-starts. The last column is the place a run was recorded in; if another has taken that place since, or if it was
+put by at once, the run lies in earlier/ as NAME@COMMIT, the commit of the column before.
 
 Where a row appears with other settings at a later date, its settings were chosen after an earlier figure had been seen:
 its figure is to that extent tuned on the test split. These are, on CIFAR-10, SIM (single), (two) and best and monDEQ
@@ -156,6 +156,8 @@ def study_figures(row: dict[str, Any]) -> dict[str, str]:
     if "test_psnr" in row:
         seeds = f", mean of {len(row['test_each'])} seeds" if "test_each" in row else ""
         return {"": f"{row['test_psnr']:.2f} dB{seeds}"}
+    if "test_from_zero" in row:  # theory.py starts: the same weights from another start
+        return {what: figure_of({"accuracy": row[key]}) for what, key in {"": "test", "zero": "test_from_zero"}.items()}
     test = row.get("test", row.get("accuracy"))
     if isinstance(test, dict):
         return {"": figure_of(test)}

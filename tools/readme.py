@@ -1,4 +1,4 @@
-"""Writes the tables of the README, docs/evidence.md and latency.md from results/: `make readme`. --check: any drift?"""
+"""Writes the tables of the README and of docs/ from results/: `make readme`. --check: any drift?"""
 
 import argparse
 import json
@@ -15,7 +15,10 @@ from koopsim.report.pictures import image_table
 from koopsim.report.tables import Table
 
 ROOT = Path(__file__).resolve().parent.parent
-Row = list[str]  # what, the paper's code, ours, where it is recorded
+sys.path.insert(0, str(ROOT / "tools"))
+import studies  # noqa: E402
+
+Row = list[str]
 OWN = ("best", "even start", "without U V")  # rows that the paper has not; the evidence page does
 # What a row is called here: the first DEQ's solves did not all converge.
 CALLED = {"DEQ": "DEQ, Anderson (unconverged)"}
@@ -36,12 +39,12 @@ def best(rows: list[dict], **wanted: object) -> list[dict]:
 
 
 def in_turns(folder: Path) -> Iterator[Row]:
-    """The paper's public code beside ours, of one run (benchmarks/paper_code.py): nothing else stands in its column."""
+    """The paper's public code beside ours, of one run (benchmarks/paper_code.py): nothing else stands in this table."""
     for row in read(folder / "paper-code.json").get("rows", []):
         theirs, ours = (f"{row[side]:.3g} {row['unit']}" for side in ("theirs", "ours"))
         unlike = UNLIKE if row["work"].startswith("a picture") else ""
         what = f"{row['work']}, {row['our_precision']} against {row['their_precision']}{unlike}"
-        yield [what, theirs, f"{ours} ({row['times']:.0f}×)", "paper-code.json"]
+        yield [what, theirs, ours, f"{row['times']:.0f}"]
 
 
 def beside_the_papers(folder: Path) -> Table | None:
@@ -66,18 +69,18 @@ def training(folder: Path) -> Iterator[Row]:
         reached = " / ".join(f"{100 * row['accuracy']:.1f}" for row in race["rows"])
         how = "with flips, shifts and weight decay, which the paper does without"
         what = f"CIFAR-10: training to the paper's 79.4%, {how} (reached: {reached})"
-        yield [what, "-", f"{sum(seconds) / len(seconds):.2f} s", "time-to-accuracy.json"]
+        yield [what, f"{sum(seconds) / len(seconds):.2f} s", "time-to-accuracy.json"]
     process = read(folder / "time-to-accuracy-process.json")
     if process:
         seconds = " / ".join(f"{row['process_seconds']:.1f}" for row in process["rows"])
         reached = " / ".join(f"{100 * row['accuracy']:.1f}" for row in process["rows"])
         what = f"the same from the start of the process to its end, kernels in the cache (reached: {reached})"
-        yield [what, "-", f"{seconds} s", "time-to-accuracy-process.json"]
+        yield [what, f"{seconds} s", "time-to-accuracy-process.json"]
     timing = read(folder / "image-timing.json")
     for row in best(timing.get("rows", []), precision="bf16"):
         what = f"{timing['pictures']} pictures, M = {timing['M']}, {timing['steps']:,} steps"
         took = f"{row['train_seconds']:.1f} s and {row['set_up_seconds']:.1f} s before the first step"
-        yield [what, "-", took, "image-timing.json"]
+        yield [what, took, "image-timing.json"]
 
 
 def searching(folder: Path) -> Iterator[Row]:
@@ -86,28 +89,19 @@ def searching(folder: Path) -> Iterator[Row]:
     if rows:
         row = max(rows, key=lambda r: r["model_steps_per_second"])
         what = f"copy memory, {row['models']} SIMs in a stack, batch 1: steps of a model"
-        yield [what, "-", f"{row['model_steps_per_second']:,.0f} /s", "search-stack.json"]
+        yield [what, f"{row['model_steps_per_second']:,.0f} /s", "search-stack.json"]
     for place in ALONE:
         found = read(folder / place / "result.json")
         if found:
             what = f"the paper's search for {found['name']}: {found['trials']} trials, {found['epochs']:,} epochs"
-            yield [what, "-", f"{found['seconds'] / 60:.1f} min", f"{place}/result.json"]
+            yield [what, f"{found['seconds'] / 60:.1f} min", f"{place}/result.json"]
 
 
 def compared(c: dict, precision: str, file: str) -> Row:
     """A ratio within one run, and what both sides said of themselves."""
     notes = [f" ({side['note']})" if side["note"] else "" for side in (c["ours"], c["other"])]
     what = f"{c['work']}, {precision}: {c['ours']['name']}{notes[0]} against {c['other']['name']}{notes[1]}"
-    return [what, "-", f"{c['ratio']:.1f}× as fast", file]
-
-
-def solving(folder: Path) -> Iterator[Row]:
-    """A DEQ's captured step beside torchdeq's."""
-    for file in ("deq-solver.json", "deq-solver-multiscale.json", "deq-solver-multiscale-512.json"):
-        found = read(folder / file)
-        for c in found.get("rows", []):
-            if "captured" in c["ours"]["name"]:
-                yield compared(c, found["precision"], file)
+    return [what, f"{c['ratio']:.1f}", file]
 
 
 def beside_others(folder: Path) -> Iterator[Row]:
@@ -125,11 +119,14 @@ def beside_others(folder: Path) -> Iterator[Row]:
                 yield compared(c, found["precision"], f"{file}, of {found['environment']['commit'][:7]}")
 
 
-def speed_table(folder: Path) -> Table | None:
-    """All rows that were measured."""
-    rows = [*in_turns(folder), *training(folder), *searching(folder), *solving(folder), *beside_others(folder)]
-    head = ["on one NVIDIA H200", "paper's code", "koopsim", "results/h200/"]
-    return Table("Speed", head, rows, words=1) if rows else None
+def speed_tables(folder: Path) -> dict[str, Table | None]:
+    """Beside the paper's code in one run; ours alone; beside others, each a ratio within one run."""
+    parts = {
+        "speed-paper": (["training", "the paper's code", "koopsim", "times as fast"], [*in_turns(folder)]),
+        "speed-own": (["koopsim alone", "took", "results/h200/"], [*training(folder), *searching(folder)]),
+        "speed-others": (["koopsim beside others", "times as fast", "results/h200/"], [*beside_others(folder)]),
+    }
+    return {name: Table("Speed", head, rows) if rows else None for name, (head, rows) in parts.items()}
 
 
 def latency_table(file: Path) -> Table | None:
@@ -211,7 +208,7 @@ def tables() -> dict[Path, dict[str, str]]:
     results, _ = collect([ROOT / "results" / "h200"])
     one, two, three = copy_memory_table(results), classification_table(results), image_table(results)
     whole = {"table1": called(one), "table2": two, "table3": called(three)}
-    whole["speed"] = speed_table(ROOT / "results" / "h200")
+    whole |= speed_tables(ROOT / "results" / "h200") | {"gap": studies.gap(), "bandwidths": studies.bandwidths()}
     first = {
         "brief1": brief(
             called(marked(one, results, "test loss")), ["model", "test loss", "paper"], lambda row: row[1] == "500"
@@ -228,10 +225,13 @@ def tables() -> dict[Path, dict[str, str]]:
         "latency-h200": latency_table(ROOT / "results" / "h200" / "bench-deploy.json"),
         "latency-cpu": latency_table(ROOT / "results" / "bench-deploy-cpu.json"),
     }
-    places = (ROOT / "docs" / "evidence.md", ROOT / "README.md", ROOT / "docs" / "latency.md")
+    claims = {"memory": studies.memory(), "starts": studies.starts()}
+    peers = {"torchdeq": studies.torchdeq(), "beside-papers": studies.beside_papers()}
+    places = {"README.md": first, "docs/evidence.md": whole, "docs/latency.md": answers}
+    places |= {"docs/claims.md": claims, "docs/speed.md": peers}
     return {
-        file: {name: table.markdown() if table else "*not measured yet*" for name, table in found.items()}
-        for file, found in zip(places, (whole, first, answers), strict=True)
+        ROOT / file: {name: table.markdown() if table else "*not measured yet*" for name, table in found.items()}
+        for file, found in places.items()
     }
 
 

@@ -37,7 +37,7 @@ NAV = {
         "quickstart", "from-deq-to-sim", "settle-oscillate-blow-up", "invariant-densities", "own-tables",
         "pictures-as-networks", "search-in-a-minute", "extending",
     )],
-    "Evidence": ["evidence", "claims", "differences", "ledger", "speed", "latency"],
+    "Evidence": ["evidence", "claims", "speed", "latency", "differences", "ledger", "evidence-history"],
     "Reference": ["reference", "reference/koopsim", "reference/command-line", "zoo"],
     "Project": ["changelog", "contributing", "security"],
 }  # fmt: skip

@@ -1,4 +1,10 @@
+import hashlib
+import json
+import re
+from pathlib import Path
+
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
@@ -29,6 +35,19 @@ def test_the_photographs_and_the_text_are_what_they_say():
         colours, counts = np.unique(picture.reshape(-1, 3), axis=0, return_counts=True)
         assert counts.max() > 0.2 * 64 * 64
         assert len(colours) > 30
+
+
+def test_the_text_of_a_recorded_study_is_drawn_again_byte_for_byte():
+    """Elsewhere than where it was measured, whatever else the system can lay out text with."""
+    root = Path(__file__).parents[2]
+    pinned = re.search(r"^pillow==(\S+)$", (root / "constraints.txt").read_text(), re.M)
+    if not pinned or PIL.__version__ != pinned[1]:
+        pytest.skip("another Pillow has another FreeType, which may smooth letters otherwise")
+    recorded = json.loads((root / "results" / "h200" / "picture-bandwidths.json").read_text())
+    text = picture_set("text", recorded["size"], count=4, seed=13)
+    drawn = [np.round(255 * values).astype(np.uint8).tobytes() for values in text.values]
+    said = [digest for name, digest in recorded["pictures"].items() if name.startswith("text-")]
+    assert [hashlib.sha256(pixels).hexdigest()[:16] for pixels in drawn] == said
 
 
 def test_the_papers_own_layout_is_read_as_it_is(tmp_path):

@@ -27,6 +27,18 @@ def test_a_row_a_set_and_model_the_paper_beside_it():
     assert "| natural16 | SIM (RFF only) | 25.00" in table.markdown()
 
 
+def test_the_papers_own_sets_and_kodaks_have_its_figures_beside_them():
+    sets = {"data_div2k.npz": "25.19 ± 3.92", "data_2d_text.npz": "27.69 ± 1.63"}
+    sets |= {"kodak16": "25.19 ± 3.92", "kodak8": "-"}
+    table = image_table([result("image/sim-rff", name, 25.0) for name in sets])
+    assert table is not None
+    assert {row[0]: row[3] for row in table.rows} == sets
+    assert "but for data_2d_text.npz and data_div2k.npz its pictures are others" in table.note
+    others = image_table([result("image/sim-rff", "kodak16", 25.0)])
+    assert others is not None
+    assert "paper's; its pictures are others" in others.note
+
+
 def test_other_starts_and_searches_have_rows_of_their_own():
     even = result("image/sim-rff", "text16", 28.0)
     even["run"]["model"]["start"] = "even"

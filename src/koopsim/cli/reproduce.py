@@ -29,9 +29,9 @@ class Arguments:
     seeds: int | None = None
     """How many seeds; by default three for Table 2 at the paper's size, else one."""
     natural: str = "photographs"
-    """Table 3's first set of pictures: a folder, or scikit-learn's photographs."""
+    """Table 3's first set of pictures: a folder, kodak16, the paper's data_div2k.npz, or scikit-learn's photographs."""
     text: str = "text"
-    """Table 3's second set: a folder, or text pictures made here."""
+    """Table 3's second set: a folder, the paper's data_2d_text.npz, or text pictures made here."""
     search: bool = False
     """First search each SIM's hyper-parameters (koopsim tune), then train with the best."""
     device: str = "auto"

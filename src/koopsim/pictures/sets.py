@@ -117,7 +117,11 @@ def square(image: Image.Image, size: int) -> Image.Image:
 
 
 def text_picture(size: int, seed: int) -> Image.Image:
-    """Random words in random fonts, sizes, colours and places on a plain ground."""
+    """Random words in random fonts, sizes, colours and places on a plain ground.
+
+    Laid out by Pillow's basic engine: the other one, Raqm, is there or not by what a system has installed, and spaces
+    letters differently, so that one seed would give two pictures.
+    """
     from matplotlib import get_data_path
 
     rng = np.random.default_rng(seed)
@@ -130,5 +134,6 @@ def text_picture(size: int, seed: int) -> Image.Image:
         word = "".join(rng.choice(letters, rng.integers(3, 11)))
         left, top = (rng.uniform(-0.1, 0.9, 2) * size).tolist()
         colour = tuple(int(c) for c in rng.integers(0, 256, 3))
-        draw.text((left, top), word, fill=colour, font=ImageFont.truetype(font, height))
+        drawn = ImageFont.truetype(font, height, layout_engine=ImageFont.Layout.BASIC)
+        draw.text((left, top), word, fill=colour, font=drawn)
     return image

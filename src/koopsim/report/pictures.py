@@ -10,6 +10,7 @@ from koopsim.tasks.image_regression import pictures_of
 from koopsim.tasks.table3 import PUBLISHED
 
 BY_STEPS = ", searched by steps"
+PAPERS_OWN = {"data_div2k.npz": "natural", "data_2d_text.npz": "text"}  # as its public code calls them
 
 
 def image_table(results: Sequence[Result]) -> Table | None:
@@ -24,9 +25,11 @@ def image_table(results: Sequence[Result]) -> Table | None:
         for name, how in sorted(last, key=lambda row: (rank_of(row[0]), row)):
             rows.append([pictures, title_of(name) + how, *_row(last[name, how], name, pictures)])
     head = ["pictures", "model", "PSNR dB", "paper", "diff", "n", "ms a picture-step"]
+    own = [name for name in dict.fromkeys(row[0] for row in rows) if name in PAPERS_OWN]
+    others = f"but for {' and '.join(own)} its pictures" if own else "its pictures"
     note = (
         "PSNR in dB on test pixels, mean ± standard deviation over the n pictures of a set. Diff: ours less the "
-        "paper's; its pictures are others, so the models can be compared, not the decibels. Best: judged by averaged "
+        f"paper's; {others} are others, so the models can be compared, not the decibels. Best: judged by averaged "
         "weights, which the paper does not do."
     )
     if any(BY_STEPS in row[1] for row in rows):
@@ -47,8 +50,14 @@ def _variant(result: Result) -> str:
 
 def _row(result: Result, name: str, pictures: str) -> list[str]:
     test, count = result["test"], len(result.get("pictures") or [None])
-    kind = next((k for k in ("natural", "text") if pictures.startswith(k) and " at " not in pictures), "")
-    published = "-" if variant_of(result) else PUBLISHED.get(name, {}).get(kind, "-")
+    published = "-" if variant_of(result) else PUBLISHED.get(name, {}).get(_kind(pictures), "-")
     pace = result["milliseconds_per_step"] / count
     figure = f"{test['psnr']:.2f} ± {test['psnr_std']:.2f}"
     return [figure, published, difference([test["psnr"]], published, ".2f"), str(count), f"{pace:.2f}"]
+
+
+def _kind(pictures: str) -> str:
+    """Which of the paper's two sets this one is, or stands for."""
+    kinds = {**PAPERS_OWN, "kodak16": "natural"}  # natural16 by its name
+    start = next((kind for kind in ("natural", "text") if pictures.startswith(kind) and " at " not in pictures), "")
+    return kinds.get(pictures, start)
