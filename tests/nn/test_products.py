@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from koopsim.nn import MLP, SIM, RandomFourierFeatures, products
 from koopsim.nn.folded import folded
@@ -93,6 +94,27 @@ def test_many_gradients_at_once(onednn):
     x, W = torch.randn(6, 5), torch.randn(4, 5, requires_grad=True)
     (found,) = torch.autograd.grad(affine(x, W), [W], torch.eye(24).view(24, 6, 4), is_grads_batched=True)
     torch.testing.assert_close(found, torch.autograd.functional.jacobian(lambda W: F.linear(x, W), W).flatten(0, 1))
+
+
+def test_within_a_transform_of_something_else(onednn):
+    x, W, b = torch.randn(6, 5), torch.randn(4, 5), torch.randn(3, 4)
+    torch.testing.assert_close(vmap(lambda b: affine(x, W, b))(b), x @ W.t() + b[:, None])
+    assert not onednn
+
+
+def test_what_does_not_fit_is_refused_as_pytorch_does(onednn):
+    with pytest.raises(RuntimeError, match="6x5 and 6x4"):
+        affine(torch.randn(6, 5), torch.randn(4, 6), torch.randn(4))
+    with pytest.raises(RuntimeError, match="6x5 and 4x5"):
+        times(torch.randn(6, 5), torch.randn(4, 5))
+    assert not onednn
+
+
+def test_operations_can_be_counted(onednn):
+    x, W = torch.randn(6, 5), torch.randn(4, 5, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        affine(x, W).sum().backward()
+    assert counter.get_total_flops() == 2 * 2 * 6 * 5 * 4
 
 
 def test_who_takes_a_product(monkeypatch):

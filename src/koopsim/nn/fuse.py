@@ -164,7 +164,7 @@ class FusedTCN(nn.Module):
         return h.mT
 
     def _has_bands(self, x: Tensor) -> bool:
-        plain = x.numel() > 0 and on_cpu(x, self.b) and not torch.is_autocast_enabled("cpu")
+        plain = x.numel() > 0 and on_cpu(x) and not torch.is_autocast_enabled("cpu")
         return plain and self.input_channels <= self.channels
 
     def _stretched(self, x: Tensor) -> Tensor:
