@@ -1,6 +1,7 @@
 """Delimited text, cell by cell: names or none, chunks with the lines they end at, and how much a row takes."""
 
 import math
+import os
 
 import pytest
 
@@ -97,6 +98,17 @@ def test_a_row_is_found_again_by_its_line(tmp_path, monkeypatch):
     assert [found.line_of(row) for row in range(5)] == [2, 4, 5, 6, 7]
     with pytest.raises(IndexError):
         found.line_of(5)
+
+
+def test_what_is_no_plain_file_is_closed_again(tmp_path, monkeypatch):
+    opened, closed, own = [], [], (os.open, os.close)
+    monkeypatch.setattr(os, "open", lambda *given: opened.append(own[0](*given)) or opened[-1])
+    monkeypatch.setattr(os, "close", lambda handle: closed.append(handle) or own[1](handle))
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(KoopsimError, match="a pipe"):
+        Delimited(tmp_path / "pipe.csv")
+    assert len(opened) == 1
+    assert closed == opened
 
 
 def test_text_that_is_no_utf8_names_its_line(tmp_path, monkeypatch):
