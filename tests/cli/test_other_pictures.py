@@ -1,6 +1,7 @@
 """`eval --other-data` says of pictures what `predict` says of them, one by one."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ CLASSES = ("ant", "bee", "cat")
 CPU = ("--device", "cpu")
 
 
-def drawn(folder, classes=CLASSES, count=6, size=(8, 8), mode="RGB", seed=0):
+def drawn(folder, classes=CLASSES, count=6, size=(12, 8), mode="RGB", seed=0):
     """Pictures of each class around a colour of its own."""
     random = np.random.default_rng(seed)
     for name in classes:
@@ -53,7 +54,7 @@ def test_it_is_what_predict_says_of_each(run, tmp_path, capsys, name):
     drawn(tmp_path / "o" / "train", **OTHER[name], seed=1)
     test = drawn(tmp_path / "o" / "test", **OTHER[name], seed=2)
     looks = (run / "looks.jsonl").read_text()
-    found = evaluated(run, tmp_path / "o", capsys)
+    found = evaluated(run, tmp_path / "o", capsys, "--out", str(tmp_path / "mistakes"))
     assert main(["predict", str(run), str(test), *CPU, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     true = [row["picture"].split("/")[-2] for row in said]
@@ -62,6 +63,11 @@ def test_it_is_what_predict_says_of_each(run, tmp_path, capsys, name):
     loss = np.mean([-np.log(row["probabilities"][own]) for row, own in zip(said, true, strict=True)])
     assert found["loss"] == pytest.approx(loss, rel=1e-4)
     assert (run / "looks.jsonl").read_text() == looks, "no look at the run's own test split"
+    drawn_there = json.loads((tmp_path / "mistakes" / "mistakes.json").read_text())
+    assert drawn_there["classes"] == list(CLASSES)
+    pairs = [(own, row["class"]) for row, own in zip(said, true, strict=True)]
+    confusion = [[pairs.count((a, b)) for b in CLASSES] for a in CLASSES]
+    assert drawn_there["confusion"] == confusion
 
 
 def test_pictures_of_the_run_itself_are_a_look(run, capsys):
@@ -70,6 +76,14 @@ def test_pictures_of_the_run_itself_are_a_look(run, capsys):
     found = evaluated(run, own, capsys)
     assert "pictures" not in found
     assert (run / "looks.jsonl").read_text().count("\n") == before + 1
+
+
+def test_a_run_that_does_not_know_its_data_cannot_call_any_its_own(run, tmp_path, capsys):
+    old = shutil.copytree(run, tmp_path / "old")
+    (old / "data.json").unlink()
+    looks = (old / "looks.jsonl").read_text()
+    assert evaluated(old, RunDirectory(run).read_config()[1].task.dataset, capsys)["pictures"] == 4
+    assert (old / "looks.jsonl").read_text() == looks
 
 
 def test_all_of_a_folder_without_parts_is_two_splits(run, tmp_path, capsys):
