@@ -65,3 +65,10 @@ def test_a_single_step_is_not_off_by_more_because_there_are_many():
     for off, even in ((0.09, True), (0.11, False)):
         t[500] = 500 + off
         assert (regular(t, np.sin(t / 10)).said == ()) == even
+
+
+def test_a_sample_that_was_taken_twice_is_no_step_of_its_own():
+    t = np.sort(np.r_[np.arange(20.0), 5.01])
+    found = regular(t, np.sin(t / 3))
+    assert found.said[0].startswith("uneven times (0.01 to 1)")
+    assert_allclose(found.pieces[0][:, 0], np.sin(np.arange(20.0) / 3), atol=1e-3)
