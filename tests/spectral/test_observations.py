@@ -63,7 +63,7 @@ def test_what_is_said_of_a_file():
         ((7, 4), (0.0, 0.3), True, 1),  # both end at 0.7, the first at 0.7000000000000001
         ((8, 4), (0.0, 0.3), True, 0),
         ((4, 7), (0.3, 0.0), True, 1),
-        ((9, 4, 3), (0.0, 0.0, 0.6), False, 2),  # without times the last in the file
+        ((9, 4, 3), (0.0, 0.0, 0.5), False, 2),  # without times the last in the file
     ],
 )
 def test_the_latest_piece(lengths, starts, timed, latest):
