@@ -106,6 +106,15 @@ def test_what_cannot_be_deployed_so_is_one_line(asked, says):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has one")
+def test_no_room_is_not_said_to_be_the_shapes_fault():
+    class Large(nn.Linear):
+        def forward(self, input):
+            raise torch.OutOfMemoryError("no room")
+
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        deploy(Large(3, 2), [(1, 3)])
+
+
 def test_a_device_that_is_not_here_is_one_line():
     with pytest.raises(KoopsimError, match="The device 'cuda' cannot be used here"):
         deploy(SMALL, [(1, 3)], device="cuda")

@@ -87,6 +87,8 @@ def test_eval_on_its_own_data_and_on_another_file(forecaster, tmp_path, capsys):
     assert 0.5 < other["coverage"] <= 1
     assert other["rmse"] < other["last_value_rmse"]
     assert len(answers.read_text().splitlines()) == 6
+    assert main(["eval", str(forecaster / "run"), "--data", str(new), "--split", "valid"]) == 2
+    assert "new.csv is judged whole; leave --split or --data out" in " ".join(capsys.readouterr().err.split())
 
 
 def test_predict_report_and_resume_take_it(forecaster, tmp_path, capsys):

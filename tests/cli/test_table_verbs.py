@@ -82,6 +82,8 @@ def test_eval_and_predict_another_table(folder, capsys):
     assert main(["eval", str(folder / "numbers"), "--data", other, "--out", str(out), "--json", "--device", "cpu"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["rows"] == 30
+    assert main(["eval", str(folder / "numbers"), "--data", other, "--split", "valid", "--device", "cpu"]) == 2
+    assert "other.csv is judged whole; leave --split or --data out" in " ".join(capsys.readouterr().err.split())
     found = list(csv.DictReader(out.read_text().splitlines()))
     truth, said = (np.array([float(r[key]) for r in found]) for key in ("y", "predicted y"))
     np.testing.assert_allclose(figures["rmse"], np.sqrt(np.mean((truth - said) ** 2)), rtol=1e-4)

@@ -132,7 +132,11 @@ def test_no_mistakes_no_picture_of_them_and_two_classes_keep_their_title(photos,
     assert main(["train", "--data", str(photos), "--device", "cpu", "--out", str(out), *arguments]) == 0
     assert main(["eval", str(out), "--device", "cpu", "--out", str(kept), "--json"]) == 0
     assert '"accuracy": 1.0' in capsys.readouterr().out
-    assert sorted(p.name for p in kept.iterdir() if not p.name.startswith(".")) == ["confusion.png", "mistakes.json"]
+    left = ["confusion.png", "mistakes.json"]
+    assert sorted(p.name for p in kept.iterdir() if not p.name.startswith(".")) == left
+    (kept / "mistakes.png").write_bytes(b"of an earlier look")
+    assert main(["eval", str(out), "--device", "cpu", "--out", str(kept), "--overwrite"]) == 0
+    assert sorted(p.name for p in kept.iterdir() if not p.name.startswith(".")) == left
 
 
 @pytest.mark.parametrize("size", ["", "x", "0", "3", "20x", "20x8x3", "-4", "999999"])

@@ -1,6 +1,7 @@
 """Delimited text, cell by cell: names or none, chunks with the lines they end at, and how much a row takes."""
 
 import math
+import os
 
 import pytest
 
@@ -48,6 +49,10 @@ def test_what_a_cell_is(cell, missing, number):
         ("a;b\n1;2\n", ("a", "b"), [["1", "2"]]),
         ("a;b,c\n1;2,3\n", ("a;b", "c"), [["1;2", "3"]]),  # a comma anywhere in the first line decides
         ("a;b\n1;2,3\n", ("a", "b"), [["1", "2,3"]]),
+        ("Bonn;1,5;2\nKoeln;2,5;3\n", None, [["Bonn", "1,5", "2"], ["Koeln", "2,5", "3"]]),
+        ("2024-01-01;1,5\n", None, [["2024-01-01", "1,5"]]),
+        ('"temp, C";"x"\n1,5;2\n', ("temp, C", "x"), [["1,5", "2"]]),  # nor do those between quotes
+        ('"a;b",c\n1,2\n', ("a;b", "c"), [["1", "2"]]),
         ("x\n\n \n5\n", ("x",), [["5"]]),
     ],
 )
@@ -95,6 +100,17 @@ def test_a_row_is_found_again_by_its_line(tmp_path, monkeypatch):
         found.line_of(5)
 
 
+def test_what_is_no_plain_file_is_closed_again(tmp_path, monkeypatch):
+    opened, closed, own = [], [], (os.open, os.close)
+    monkeypatch.setattr(os, "open", lambda *given: opened.append(own[0](*given)) or opened[-1])
+    monkeypatch.setattr(os, "close", lambda handle: closed.append(handle) or own[1](handle))
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(KoopsimError, match="a pipe"):
+        Delimited(tmp_path / "pipe.csv")
+    assert len(opened) == 1
+    assert closed == opened
+
+
 def test_text_that_is_no_utf8_names_its_line(tmp_path, monkeypatch):
     monkeypatch.setattr(delimited, "BLOCK", 7)
     rows = "".join(f"{i},Müße\n" for i in range(3000)).encode()
@@ -112,11 +128,11 @@ def test_text_that_is_no_utf8_names_its_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("cell", "value"),
     [("1,5", 1.5), ("-0,25", -0.25), (" +3 ", 3.0), (",5", 0.5), ("2,", 2.0), ("1,5e-3", 0.0015), ("1.5", None),
-     ("1.234,5", None), ("1,234,5", None), (",", None), ("x", None), ("inf", None)],
+     ("1.234,5", None), ("1,234,5", None), (",", None), ("x", None), ("inf", math.inf)],
 )  # fmt: skip
 def test_a_decimal_comma(cell, value):
     if value is None:
-        with pytest.raises(ValueError, match="is no number"):
+        with pytest.raises(ValueError, match=r"has a point|could not convert"):
             comma_number(cell)
     else:
         assert comma_number(cell) == value

@@ -181,6 +181,14 @@ def test_folders_of_arrays_and_of_tagged_tables(tmp_path):
     found = read_sequences(tmp_path / "tagged", OwnColumns(target=("state",), goal="tag"))
     assert found.classes == ("down", "flat", "up")
     assert [own.tolist() for own in found.tags] == [[2, 0], [1, 2, 1]]
+    for name in ("cat", "dog"):  # numbers that nobody would take for tags, and folders whose names are none
+        (tmp_path / "both" / name).mkdir(parents=True)
+        (tmp_path / "both" / name / "a.csv").write_text("v,state\n" + "".join(f"{i},{i}.5\n" for i in range(30)))
+    found = read_sequences(tmp_path / "both", OwnColumns(target=("state",), goal="tag"))
+    assert (found.channels, len(found.classes), found.labels) == (("v",), 30, None)
+    with pytest.raises(KoopsimError, match="1 rows have no label in column 'state', the first is line 3"):
+        (tmp_path / "tagged" / "a.csv").write_text("v,state\n1,up\n2,\n")
+        read_sequences(tmp_path / "tagged", OwnColumns(target=("state",), goal="tag"))
 
 
 def test_a_series_far_from_zero_keeps_its_digits_until_it_is_centred(tmp_path):

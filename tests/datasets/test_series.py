@@ -301,6 +301,24 @@ def test_decimal_commas_between_semicolons(tmp_path):
         read_series(tmp_path / "d.csv")
 
 
+def test_dates_are_seconds_from_the_first_row_and_none_is_missing(tmp_path):
+    rows = ["2,2024-01-02,1", "2,2024-01-03,2", "1,2024-01-01,3", "1,2024-01-02,4"]
+    (tmp_path / "d.csv").write_text("trajectory,time,x\n" + "\n".join(rows) + "\n")
+    found = read_series(tmp_path / "d.csv")
+    assert [t.tolist() for t in found.times] == [[0, 86400], [-86400, 0]]
+    for line, text, none in ((2, rows[0], ""), (4, rows[2], "NA")):
+        lost = text.replace(text.split(",")[1], none)
+        (tmp_path / "d.csv").write_text("trajectory,time,x\n" + "\n".join(rows).replace(text, lost) + "\n")
+        with pytest.raises(KoopsimError, match=f"has 1 missing times, the first in line {line}; every row needs one"):
+            read_series(tmp_path / "d.csv")
+
+
+def test_two_columns_called_times_are_states(tmp_path):
+    np.savez(tmp_path / "t.npz", t=np.ones((5, 2)), x=np.arange(5.0))
+    found = read_series(tmp_path / "t.npz")
+    assert (found.names, found.times) == (("t0", "t1", "x"), None)
+
+
 def test_the_cell_that_is_no_number_is_named_and_not_an_empty_one(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,\n2,5\n3,b\n")
     with pytest.raises(KoopsimError, match="line 4: 'b' is not a number"):

@@ -10,6 +10,7 @@ import torch
 from koopsim.engine import subnormal
 from koopsim.engine.drive import Course, drive
 from koopsim.engine.subnormal import are_zero, subnormals_are_zero
+from koopsim.searching import ray_worker
 
 CPU = torch.device("cpu")
 MANY = 2**20  # numbers, enough for two threads
@@ -27,6 +28,15 @@ before = left()  # the threads are there from now on
 with subnormals_are_zero(torch.device("cpu")):
     within = left()
 print(before, within, left())
+with subnormals_are_zero(torch.device("cpu")):
+    torch.set_num_threads(1)
+torch.set_num_threads(2)
+print(left())
+torch.set_num_threads(1)
+with subnormals_are_zero(torch.device("cpu")):
+    torch.set_num_threads(3)
+    left()  # the third begins here
+print(left())
 """
 
 
@@ -39,7 +49,7 @@ def can():
 
 def test_threads_that_are_there_already_are_told():
     said = subprocess.run([sys.executable, "-c", LEFT], capture_output=True, text=True, check=True).stdout
-    assert list(map(int, said.split())) == [MANY, 0, MANY]
+    assert list(map(int, said.split())) == [MANY, 0, MANY, MANY, MANY], "at rest at the end, or begun within"
 
 
 def half(number: float, dtype: torch.dtype) -> float:
@@ -79,7 +89,7 @@ def test_other_devices_and_other_processors_are_left_alone(monkeypatch):
     with subnormals_are_zero(torch.device("meta")):
         assert not are_zero()
     monkeypatch.setattr(torch, "set_flush_denormal", lambda on: False)
-    monkeypatch.setattr(subnormal, "_tell_threads", lambda: pytest.fail("nothing was set"))
+    monkeypatch.setattr(subnormal, "_tell_threads", lambda count: pytest.fail("nothing was set"))
     with subnormals_are_zero(CPU):
         assert not are_zero()
 
@@ -103,6 +113,16 @@ class Looking(Course):
     def over(self, steps): ...
 
     def save(self): ...
+
+
+def test_a_trial_on_ray_counts_so(monkeypatch):
+    seen = []
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(ray_worker, "_train", lambda index, payload, device: seen.append(are_zero()))
+    ray_worker.train_trial({"index": 0}, '{"over": []}')
+    assert seen == [True]
+    assert not are_zero()
 
 
 def test_a_course_counts_so():

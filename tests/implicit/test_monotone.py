@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import inspect
 import warnings
 from dataclasses import replace
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from dense_monotone import dense, flat
 from koopsim.bridge import WarmStart
 from koopsim.config import MonDEQConfig, SIMConfig, VGGConfig
 from koopsim.errors import KoopsimError
-from koopsim.implicit import UnconvergedWarning, monotone, splitting
+from koopsim.implicit import DEQ, UnconvergedWarning, monotone, splitting
 from koopsim.implicit.info import Info
 from koopsim.implicit.monotone import SPLITTINGS, MonDEQ, Splitting
 from koopsim.implicit.monotone_operator import Chain
@@ -510,6 +511,12 @@ def test_sizes_and_tolerances_at_their_bounds(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # the compiler's own
+def test_what_no_compiler_takes_is_known_by_its_own_name():
+    assert list(inspect.signature(MonDEQ.solve).parameters) == ["self", "x", "z0"]
+    assert (MonDEQ.solve.__name__, DEQ.forward.__name__) == ("solve", "forward")
+    assert "equilibrium" in str(MonDEQ.solve.__doc__)
+
+
 def test_a_compiler_takes_what_is_round_the_solve_and_not_the_solve():
     torch._dynamo.reset()
     seen: list[torch.fx.GraphModule] = []

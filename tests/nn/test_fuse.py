@@ -253,6 +253,17 @@ def test_bands_are_made_once_for_a_length_and_anew_for_other_weights(monkeypatch
     assert fused(x).dtype == torch.float64
 
 
+@pytest.mark.parametrize("name", ["tcn", "tcn, wide input"])
+def test_weights_that_are_loaded_are_answered_by(name):
+    torch.manual_seed(0)
+    one, other = (stirred(build_sim(SMALL[name])).fuse() for _ in range(2))
+    x = torch.randn(2, 30, *([one[0].input_channels] if one[0].input_channels > 1 else []))
+    assert not torch.equal(one(x), other(x))  # and bands are made
+    other.load_state_dict(one.state_dict())
+    torch.testing.assert_close(other(x), one(x), rtol=0, atol=0)
+    torch.testing.assert_close(list(other[0].buffers()), list(one[0].buffers()), rtol=0, atol=0)  # the kernels' own
+
+
 def test_bands_are_left_alone_where_something_else_looks_on(monkeypatch):
     fused = stirred(build_sim(SMALL["tcn"])).fuse()[0]
     monkeypatch.setattr(FusedTCN, "_stretched", None)

@@ -3,8 +3,10 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.func import vmap
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from koopsim.nn import MLP, SIM, RandomFourierFeatures, products
 from koopsim.nn.folded import folded
@@ -81,18 +83,46 @@ def test_second_derivatives_and_those_along_a_direction(onednn):
     for one, other in zip(found, torch.autograd.grad(g.square().sum(), [X, V]), strict=True):
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
     tangents = [torch.randn_like(t) for t in (x, W, b)]
-    with torch.autograd.forward_ad.dual_level():
-        duals = [torch.autograd.forward_ad.make_dual(t.detach(), d) for t, d in zip((x, W, b), tangents, strict=True)]
-        _, along = torch.autograd.forward_ad.unpack_dual(affine(*duals))
     with torch.no_grad():
         wanted = F.linear(tangents[0], W) + F.linear(x, tangents[1]) + tangents[2]
-    torch.testing.assert_close(along, wanted)
+    for enabled in (True, False):  # without gradients tangents pass all the same
+        with torch.set_grad_enabled(enabled), forward_ad.dual_level():
+            duals = [forward_ad.make_dual(t.detach(), d) for t, d in zip((x, W, b), tangents, strict=True)]
+            _, along = forward_ad.unpack_dual(affine(*duals))
+        torch.testing.assert_close(along, wanted)
 
 
 def test_many_gradients_at_once(onednn):
     x, W = torch.randn(6, 5), torch.randn(4, 5, requires_grad=True)
     (found,) = torch.autograd.grad(affine(x, W), [W], torch.eye(24).view(24, 6, 4), is_grads_batched=True)
     torch.testing.assert_close(found, torch.autograd.functional.jacobian(lambda W: F.linear(x, W), W).flatten(0, 1))
+
+
+def test_within_a_transform_of_something_else(onednn):
+    x, W, b = torch.randn(6, 5), torch.randn(4, 5), torch.randn(3, 4)
+    torch.testing.assert_close(vmap(lambda b: affine(x, W, b))(b), x @ W.t() + b[:, None])
+    assert not onednn
+
+
+def test_what_does_not_fit_is_refused_as_pytorch_does(onednn):
+    with pytest.raises(RuntimeError, match="6x5 and 6x4"):
+        affine(torch.randn(6, 5), torch.randn(4, 6), torch.randn(4))
+    with pytest.raises(RuntimeError, match="6x5 and 4x5"):
+        times(torch.randn(6, 5), torch.randn(4, 5))
+    assert not onednn
+
+
+def test_a_compiler_is_left_to_it():
+    """Without a question that it would warn of: whatever processor this is."""
+    x, W, b = torch.randn(600, 100), torch.randn(100, 100), torch.randn(100)
+    torch.testing.assert_close(torch.compile(affine, backend="eager", fullgraph=True)(x, W, b), F.linear(x, W, b))
+
+
+def test_operations_can_be_counted(onednn):
+    x, W = torch.randn(6, 5), torch.randn(4, 5, requires_grad=True)
+    with FlopCounterMode(display=False) as counter:
+        affine(x, W).sum().backward()
+    assert counter.get_total_flops() == 2 * 2 * 6 * 5 * 4
 
 
 def test_who_takes_a_product(monkeypatch):
@@ -110,6 +140,11 @@ def test_who_takes_a_product(monkeypatch):
     vmap(lambda W: seen.append(faster(x, W, 64)) or F.linear(x, W))(W.expand(2, 64, 64))
     assert seen == [False]
     assert not faster(x[:, :0], W[:, :0], 64)
+    assert not faster(x, W.double(), 64)
+    least, wide = products.LEAST, products.WIDE
+    assert faster(torch.empty(wide // 64, least // wide), W, 64)  # both bounds just reached
+    assert not faster(torch.empty(wide // 64, least // wide - 1), W, 64)
+    assert not faster(torch.empty(wide // 64 - 1, 2 * least // wide), W, 64)
     monkeypatch.setattr(products, "onednn_is_faster", lambda: False)
     assert not faster(x, W, 64)
     assert products.products(products.LEAST - 1) == (torch.mm, F.linear)

@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from koopsim.nn import SIM, TCN
 from koopsim.nn.tcn import residual_of
-from koopsim.nn.transforms import by_twins, on_cpu, usable
+from koopsim.nn.transforms import on_cpu, usable
 from koopsim.nn.vgg import VGG
 
 
@@ -61,14 +62,24 @@ def test_on_a_cpu_nothing_is_fused_whatever_autocast_says():
         torch.set_autocast_enabled("cuda", before[0])
         torch.set_autocast_dtype("cuda", before[1])
     assert not usable(x)
-    assert on_cpu(x, vgg.linear.weight)
-    with by_twins():
-        assert not on_cpu(x)
     assert on_cpu(x)
-    torch.func.vmap(lambda row: torch.tensor(0.0) if on_cpu(row) else row.sum())(torch.ones(2, 3))
-    seen = []
-    torch.func.vmap(lambda row: seen.append(on_cpu(row)) or row.sum())(torch.ones(2, 3))
-    assert seen == [False]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace. is deprecated")
+def test_whoever_looks_at_each_operation_is_shown_the_twins():
+    x, seen = torch.zeros(1, 3), []
+
+    def look(row):
+        seen.append((on_cpu(row), on_cpu(x)))
+        return row.sum()
+
+    torch.func.vmap(look)(torch.ones(2, 3))
+    torch.func.grad(look)(torch.ones(3))
+    torch.jit.trace(look, torch.ones(3), check_trace=False)
+    with FlopCounterMode(display=False):
+        look(x)
+    assert seen == [(False, False)] * 4, "an unbatched tensor is within the transform, too"
+    assert on_cpu(x)
 
 
 def test_a_residual_for_the_kernels():

@@ -121,4 +121,7 @@ def test_jpeg_at_equal_bytes_is_the_best_it_can_do():
     assert jpeg_within(sharp[:, :, :1].copy(), 10**6).quality == 100
     assert jpeg_within(pixels, 50) is None
     assert jpeg_within(np.zeros((4, 4, 4), np.uint8), 9999) is None
+    for longest, held in ((65_500, True), (65_501, False)):  # pixels a side, that libjpeg takes
+        strip = np.zeros((1, longest, 1), np.uint8)
+        assert (jpeg_within(strip, 10**6) is not None, codec_sizes(strip, 30.0).jpeg_bytes is not None) == (held, held)
     assert psnr(pixels, pixels) == np.inf

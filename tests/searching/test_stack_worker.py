@@ -1,10 +1,12 @@
 """A worker of a hybrid search, call by call: its engine says what is written here, and nothing is trained."""
 
 import pytest
+import torch
 from slots_here import Telling
 from small_search import tiny_search
 
 from koopsim.engine.slots import Diverged
+from koopsim.engine.subnormal import are_zero
 from koopsim.files.tensors import tensors_of
 from koopsim.searching import stack_worker
 from koopsim.searching.packing import SlotsOf
@@ -47,6 +49,15 @@ def test_an_epoch_with_changes(worker):
     over = worker.epoch({0: None, 1: None}, False)
     assert (over.slots, over.lines, over.state) == ([None, None], [], None)
     assert len(worker.engine.said) == 6  # nobody is left: no epoch
+
+
+def test_numbers_next_to_zero_are_zero_in_an_epoch(worker, monkeypatch):
+    seen, advance = [], Telling.advance
+    monkeypatch.setattr(Telling, "advance", lambda *given: seen.append(are_zero()) or advance(*given))
+    before = are_zero()
+    worker.begin([0, 1], None)
+    worker.epoch({}, True)
+    assert (seen, before, are_zero()) == ([torch.set_flush_denormal(False)], False, False)
 
 
 def test_ranks_are_closed_only_where_that_pays(worker):

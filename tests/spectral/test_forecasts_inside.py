@@ -7,7 +7,7 @@ from scipy.sparse import csr_matrix
 
 from koopsim.spectral import EDMD, Delays, Identity, invariant_density
 from koopsim.spectral.almost_invariant import _leading, _split
-from koopsim.spectral.forecasts import forecast_by_edmd, forecast_by_exponentials
+from koopsim.spectral.forecasts import Forecast, forecast_by_edmd, forecast_by_exponentials
 from koopsim.spectral.observations import Observations
 
 
@@ -73,3 +73,16 @@ def test_a_forecast_of_a_file_by_hand():
     first = 0.5 * z[-1, 0] + 2
     assert_allclose(driven.values[:, 0], [first, 0.5 * first + 2], atol=1e-8)
     assert driven.said[-1] == "the control keeps its last value"
+
+
+def test_a_line_of_a_forecast_has_two_errors_on_either_side():
+    values, errors = np.array([[1.0, 10.0], [2.0, 20.0]]), np.array([[0.5, 1.0], [0.25, 3.0]])
+    found = Forecast(np.array([5.0, 6.0]), values, errors, np.arange(2.0), values, ("a", "b"), ())
+    assert found.rows() == [
+        ["time", "a", "a_low", "a_high", "b", "b_low", "b_high"],
+        [5.0, 1.0, 0.0, 2.0, 10.0, 8.0, 12.0],
+        [6.0, 2.0, 1.5, 2.5, 20.0, 14.0, 26.0],
+    ]
+    assert found.lines()[1].split() == ["5", "1", "+-", "1", "10", "+-", "2"]
+    band = found.plot().axes[0].collections[0].get_paths()[0].vertices
+    assert (band[:, 1].min(), band[:, 1].max()) == (0.0, 2.5)

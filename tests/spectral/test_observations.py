@@ -55,3 +55,18 @@ def test_what_is_said_of_a_file():
     assert _standing_still(("a", "b"), [moving[:, :2], moving[:, :2] + 1]) == ("b never changes",)
     with pytest.raises(ValueError, match="nothing ever changes"):
         _standing_still(("b",), [moving[:, 1:2]])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "starts", "timed", "latest"),
+    [
+        ((7, 4), (0.0, 0.3), True, 1),  # both end at 0.7, the first at 0.7000000000000001
+        ((8, 4), (0.0, 0.3), True, 0),
+        ((4, 7), (0.3, 0.0), True, 1),
+        ((9, 4, 3), (0.0, 0.0, 0.5), False, 2),  # without times the last in the file
+    ],
+)
+def test_the_latest_piece(lengths, starts, timed, latest):
+    pieces = [np.zeros((n, 1)) for n in lengths]
+    seen = Observations(pieces, None, list(starts), 0.1, ("x",), (), timed=timed)
+    assert seen.latest == latest

@@ -24,7 +24,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from koopsim.bench.machine import Machine
 from koopsim.nn import SIM, LimitOperator
 from koopsim.nn.lift import CausalConv
-from koopsim.nn.transforms import by_twins
 
 LAYERS = (nn.Linear, nn.Conv2d, nn.BatchNorm2d, CausalConv, LimitOperator)
 PARAMETER_BYTES = 8 * 4
@@ -107,7 +106,7 @@ def _learnt(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _counted(call: Callable[[], Tensor], parameters: list[nn.Parameter], kept: "_LayerInputs | _Saved") -> Demand:
-    with by_twins(), FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter:
         with kept:
             value = call()
         torch.autograd.grad(value, parameters, allow_unused=True)

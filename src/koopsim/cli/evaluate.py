@@ -43,6 +43,7 @@ def main(argv: list[str]) -> int:
     from koopsim import zoo
     from koopsim.engine.drive import pick_device
     from koopsim.runs import RunDirectory
+    from koopsim.tasks import Classification
 
     if (arguments.data or arguments.out) and learnt_a_table(arguments.what):
         _refuse_split(arguments)
@@ -65,6 +66,8 @@ def main(argv: list[str]) -> int:
         refuse_no_classes(task, name)
     figures = task.evaluate(model, arguments.split)
     values = {"name": name, "split": arguments.split, **figures}
+    if other and isinstance(task, Classification):
+        values["pictures"] = len(task.example(arguments.split)[1])  # of a folder without test/ a fifth
     json_text(values, f"the figures of {arguments.what}")  # NaN is no figure: said before anything is drawn
     looks = 0
     if arguments.split == "test" and not other and not of_zoo:

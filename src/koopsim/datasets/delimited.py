@@ -28,7 +28,7 @@ MISSING = frozenset(("", "na", "n/a", "nan", "null", "none"))
 ROWS = 8192  # of a chunk
 FIRST = 4096  # characters of a first line that tell what is between the cells
 LOOKED_AT = 20  # rows below the first one that tell whether it holds names
-DECIMAL_COMMA = re.compile(r"[+-]?(\d+(,\d*)?|,\d+)(e[+-]?\d+)?", re.IGNORECASE)
+QUOTED = re.compile(r'"[^"]*"')
 BLOCK = 2**20  # bytes that are looked at for the place of what is not UTF-8
 
 
@@ -51,9 +51,13 @@ def comma_number(cell: str) -> float:
     """The number that a cell holds with a decimal comma, 1,5; NaN where it is missing, else a ValueError."""
     if is_missing(cell):
         return float("nan")
-    if not DECIMAL_COMMA.fullmatch(cell.strip()):
-        raise ValueError(f"{cell!r} is no number")
-    return float(cell.replace(",", "."))
+    if "." in cell:
+        raise ValueError(f"{cell!r} has a point")
+    return float(_pointed(cell))
+
+
+def _pointed(cell: str) -> str:
+    return cell.replace(",", ".")
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class Delimited:
 
     def is_number(self, cell: str) -> bool:
         """As `is_number`, and between semicolons with a decimal comma too."""
-        return is_number(cell) or (self.delimiter == ";" and DECIMAL_COMMA.fullmatch(cell.strip()) is not None)
+        return is_number(cell) or (self.delimiter == ";" and is_number(_pointed(cell)))
 
     def line_of(self, row: int) -> int:
         """The line of the file that a row ends at; rows are counted from 0, without the names."""
@@ -180,8 +184,9 @@ class Delimited:
         """Tabs in a .tsv; semicolons where the first line has some, and no commas but those of numbers."""
         if self.path.suffix.lower() == ".tsv":
             return "\t"
-        numbers = all(DECIMAL_COMMA.fullmatch(cell.strip()) for cell in line.split(";"))
-        return ";" if ";" in line and ("," not in line or numbers) else ","
+        line = QUOTED.sub("", line)  # there both are text
+        numbers = all(is_number(_pointed(cell)) for cell in line.split(";") if "," in cell)
+        return ";" if ";" in line and numbers else ","
 
 
 def _empty_end(row: Sequence[str]) -> int:

@@ -149,10 +149,10 @@ def _own_columns(columns: OwnColumns, labelled: bool) -> OwnColumns:
 
 
 def _require_alike(parts: list[Sequences]) -> None:
-    """The files of a folder have the same columns, or are all texts."""
+    """The files of a folder, all of one kind, have the same columns."""
     first = parts[0]
     for part in parts:
-        if part.channels != first.channels or part.bytes != first.bytes:
+        if part.channels != first.channels:
             raise KoopsimError(
                 f"{part.path} has the columns {', '.join(part.channels)} where {first.path} has "
                 f"{', '.join(first.channels)}; expected the same."
@@ -163,7 +163,7 @@ def _joined_tags(found: Sequences, parts: list[Sequences]) -> Sequences:
     classes = tuple(sorted({c for p in parts for c in p.classes}))
     tags = []
     for part in parts:
-        place = np.array([classes.index(c) for c in part.classes] + [-1])
+        place = np.array([classes.index(c) for c in part.classes])
         tags += [place[own] for own in part.tags or []]
     return replace(found, tags=tags, classes=classes)
 

@@ -176,15 +176,14 @@ def _shapes(arrays: dict[str, Array]) -> str:
 
 def _seconds(values: Array, path: Path) -> Array:
     """Times as float64; dates become seconds from the first one."""
-    if values.dtype.kind == "M":
-        return (values - values[0]) / np.timedelta64(1, "s")
-    found = _numbers(values, f"{path}, its times")
-    if not np.all(np.isfinite(found)):
-        gaps = np.flatnonzero(~np.isfinite(found))
+    dates = values.dtype.kind == "M"
+    found = values if dates else _numbers(values, f"{path}, its times")
+    gaps = np.flatnonzero(np.isnat(found) if dates else ~np.isfinite(found))
+    if len(gaps):
         raise KoopsimError(
             f"{path} has {len(gaps):,} missing times, the first in {row_or_line(path, gaps[0])}; every row needs one."
         )
-    return found.astype(np.float64)
+    return (found - found[0]) / np.timedelta64(1, "s") if dates else found.astype(np.float64)
 
 
 def _read_text(path: Path) -> Series:
@@ -211,7 +210,7 @@ def _column(cells: list[str], lines: list[int], file: Delimited, name: str) -> A
             pass
     if is_time(name):
         try:
-            return np.array(cells, dtype="datetime64[ns]")
+            return np.array(["NaT" if is_missing(c) else c for c in cells], dtype="datetime64[ns]")
         except ValueError:
             pass
     odd = [i for i, c in enumerate(cells) if not is_missing(c) and not file.is_number(c)]

@@ -240,7 +240,14 @@ def _say_odd_cells(file: Delimited, column: Column) -> None:
     counts = np.bincount(column.values[column.values >= 0], minlength=len(column.words))
     odd = np.array([not file.is_number(word) for word in column.words])
     numbers, others = int(counts[~odd].sum()), int(counts[odd].sum())
-    if not others or numbers < max(MANY, NEARLY * (numbers + others)):
+    if not others:
+        warnings.warn(
+            f"{file.path}: column {column.name!r} has numbers with a point and some with a comma, so that all of it is "
+            "taken as words; use one.",
+            stacklevel=2,
+        )
+        return
+    if numbers < max(MANY, NEARLY * (numbers + others)):
         return
     first = int(np.argmax(odd))  # words are numbered as they come
     line = file.line_of(int(np.argmax(column.values == first)))

@@ -33,12 +33,13 @@ def subnormals_are_zero(device: torch.device) -> Iterator[None]:
     if not torch.set_flush_denormal(True):
         yield
         return
-    _tell_threads()
+    threads = torch.get_num_threads()
     try:
+        _tell_threads(threads)
         yield
     finally:
         torch.set_flush_denormal(False)
-        _tell_threads()
+        _tell_threads(max(threads, torch.get_num_threads()))  # those that are at rest by now, too
 
 
 def are_zero() -> bool:
@@ -46,15 +47,15 @@ def are_zero() -> bool:
     return sys.float_info.min * 0.5 == 0.0
 
 
-def _tell_threads() -> None:
-    """All threads that PyTorch computes with for this one count as this one does."""
+def _tell_threads(count: int) -> None:
+    """So many threads that PyTorch computes with for this one count as this one does."""
     known = _openmp()
-    if known is None or torch.get_num_threads() == 1:
+    if known is None or count == 1:
         return
     own = (ctypes.c_char * ENVIRONMENT)()
     known.fegetenv(own)
     body = ctypes.cast(known.fesetenv, ctypes.c_void_p)
-    known.GOMP_parallel(body, own, ctypes.c_uint(torch.get_num_threads()), ctypes.c_uint(0))
+    known.GOMP_parallel(body, own, ctypes.c_uint(count), ctypes.c_uint(0))
 
 
 def _openmp() -> Any | None:

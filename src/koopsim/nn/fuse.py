@@ -138,15 +138,19 @@ class FusedTCN(nn.Module):
         convs = [conv for block in blocks for conv in (block.first, block.second)]
         self.convs = nn.ModuleList(_causal(conv) for conv in convs)
         self.residual = _plain(blocks[0].residual) if isinstance(blocks[0].residual, nn.Linear) else nn.Identity()
-        weights = [conv.weight().detach().unflatten(1, (conv.kernel, -1)) for conv in convs]
-        small = self.input_channels <= self.channels
-        self.register_buffer("b", torch.stack([conv.bias.detach() for conv in convs]), persistent=False)
-        self.register_buffer(
-            "W",
-            torch.stack([F.pad(w, (0, self.channels - w.shape[-1])) for w in weights]) if small else weights[0],
-            persistent=False,
-        )
+        W, b = self.gathered()
+        self.register_buffer("W", W, persistent=False)
+        self.register_buffer("b", b, persistent=False)
+        self.register_load_state_dict_post_hook(_gathered_anew)
         self.bands: Bands | None = None  # of the last length
+
+    def gathered(self) -> tuple[Tensor, Tensor]:
+        """W and b, as the convolutions have them."""
+        convs = [cast(nn.Conv1d, conv) for conv in self.convs]
+        weights = [conv.weight.detach().mT for conv in convs]
+        small = self.input_channels <= self.channels
+        W = torch.stack([F.pad(w, (0, self.channels - w.shape[-1])) for w in weights]) if small else weights[0]
+        return W.contiguous(), torch.stack([cast(Tensor, conv.bias).detach() for conv in convs])
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.unsqueeze(-1) if self.input_channels == 1 else x
@@ -164,7 +168,7 @@ class FusedTCN(nn.Module):
         return h.mT
 
     def _has_bands(self, x: Tensor) -> bool:
-        plain = x.numel() > 0 and on_cpu(x, self.b) and not torch.is_autocast_enabled("cpu")
+        plain = x.numel() > 0 and on_cpu(x) and not torch.is_autocast_enabled("cpu")
         return plain and self.input_channels <= self.channels
 
     def _stretched(self, x: Tensor) -> Tensor:
@@ -182,6 +186,11 @@ class FusedTCN(nn.Module):
 
         one = (t.unsqueeze(0) for t in (x, *residual_of(self.residual, x), self.W, self.b))
         return temporal_stack(*one)[0].squeeze(0)
+
+
+def _gathered_anew(fused: FusedTCN, keys: object) -> None:
+    """After load_state_dict."""
+    fused.W, fused.b = fused.gathered()
 
 
 def _lift(mu: nn.Module, multiple: int) -> tuple[list[nn.Module], nn.Linear | None]:

@@ -26,7 +26,7 @@ WIDE = 1 << 15  # numbers of its result: MKL cuts a long sum for a small result 
 
 def affine(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
     """x W^T + b: (..., K), (H, K), (H,) -> (..., H)."""
-    if not faster(x, W, len(W)):
+    if x.shape[-1:] != W.shape[1:] or not faster(x, W, len(W)):  # PyTorch says better what does not fit
         return F.linear(x, W, b)
     rows = x.reshape(-1, x.shape[-1])
     own = _by_onednn if torch.is_inference_mode_enabled() else _Affine.apply  # without gradients tangents may pass
@@ -47,12 +47,12 @@ def products(most: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
 
 
 def faster(x: Tensor, W: Tensor, outputs: int) -> bool:
-    """Whether oneDNN is to take a product: large, in float32, on such a processor, no transform or autocast at work."""
+    """Whether oneDNN is to take a product: large, in float32, on such a processor, nobody watching, no autocast."""
     if torch.compiler.is_compiling() or not onednn_is_faster():
         return False
     numbers = x.numel() // max(1, x.shape[-1]) * outputs  # of the result
     large = numbers >= WIDE and numbers * x.shape[-1] >= LEAST and x.dtype == W.dtype == torch.float32
-    return large and on_cpu(x, W) and not torch.is_autocast_enabled("cpu")
+    return large and on_cpu(x) and not torch.is_autocast_enabled("cpu")
 
 
 @functools.cache
@@ -103,8 +103,7 @@ class _Affine(torch.autograd.Function):
         return dx, dW, g.sum(0) if of_b else None
 
     @staticmethod
-    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor:
-        (x, W), (tx, tW, tb) = ctx.saved_tensors, tangents
-        parts = [affine(tx, W) if tx is not None else None, affine(x, tW) if tW is not None else None]
-        y = sum(part for part in parts if part is not None)
-        return cast(Tensor, y if tb is None else y + tb)
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (x, W), (tx, tW, tb) = ctx.saved_tensors, tangents  # zeros of what has none
+        y = affine(tx, W) + affine(x, tW)
+        return y if tb is None else y + tb

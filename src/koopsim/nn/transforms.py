@@ -1,9 +1,6 @@
 """Whether hand-written kernels can take the place of their twins, which PyTorch's transforms and exporters all know."""
 
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from importlib import import_module
 from importlib.util import find_spec
 from threading import Thread
@@ -12,7 +9,6 @@ import torch
 from torch import Tensor
 
 TRITON = find_spec("triton") is not None
-_TWINS: ContextVar[bool] = ContextVar("twins", default=False)
 
 
 def usable(*tensors: Tensor) -> bool:
@@ -34,21 +30,16 @@ def import_ahead(device: torch.device) -> None:
         Thread(target=import_module, args=("koopsim.nn.kernels.adam",), name="koopsim-kernels").start()
 
 
-def on_cpu(*tensors: Tensor) -> bool:
-    """Whether what is fast on a CPU can be used: no transform, compiler or exporter is there: they know the twins."""
-    plain = tensors[0].device.type == "cpu" and not torch.compiler.is_compiling() and not _TWINS.get()
-    known = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
-    return plain and not any(known(t) for t in tensors)
+def on_cpu(x: Tensor) -> bool:
+    """Whether what is fast on a CPU can be used with x: nobody looks at each operation, who knows the twins alone."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling() and not _watched()
 
 
-@contextmanager
-def by_twins() -> Iterator[None]:
-    """Layer by layer, as it is written down, on a CPU too: for whoever counts what a model demands."""
-    before = _TWINS.set(True)
-    try:
-        yield
-    finally:
-        _TWINS.reset(before)
+def _watched() -> bool:
+    """Whether a transform, whatever tensors it is of, a tracer, or a mode that counts operations is at work."""
+    transforms = torch._C._are_functorch_transforms_active()  # pyright: ignore[reportAttributeAccessIssue]
+    modes = torch._C._len_torch_dispatch_stack()  # pyright: ignore[reportAttributeAccessIssue]
+    return transforms or modes > 0 or torch.jit.is_tracing()
 
 
 def differentiated(*tensors: Tensor) -> bool:

@@ -20,6 +20,7 @@ from koopsim.pictures.read import as_image, png_bytes
 SCALES = (1, 2, 4)  # a small JPEG is better of a smaller picture
 CHROMA = ("4:4:4", "4:2:0")
 QUALITIES = 1, 100
+LONGEST = 65_500  # pixels a side, that libjpeg takes
 BAND = 512  # rows at a time, so that a 40-megapixel picture is not copied in float64
 
 
@@ -66,7 +67,7 @@ def codec_sizes(pixels: NDArray, wanted: float) -> CodecSizes:
 
 
 def _held_by_jpeg(pixels: NDArray) -> bool:
-    return pixels.shape[2] in (1, 3) and pixels.dtype == np.uint8
+    return pixels.shape[2] in (1, 3) and pixels.dtype == np.uint8 and max(pixels.shape) <= LONGEST
 
 
 def _chroma(image: Image.Image) -> tuple[str, ...]:

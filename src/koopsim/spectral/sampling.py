@@ -21,6 +21,7 @@ Array = NDArray[Any]
 Pieces = tuple[list[Array], list[float], tuple[str, ...]]  # samples, first times, what to say of them
 EVEN = 0.02  # share of dt that a clock may be off and its samples still count as even
 MANY = 100  # samples, from which the clock may be off by as much more as their number's root
+ALONE = 0.1  # share of dt that a single step may be off, of however many samples
 GAP = 4.0  # steps without a sample that a spline is not drawn across
 BENT = 4  # samples that a cubic spline is drawn through
 ROUNDING = 1e-9  # of a step: a last sample that is there to this is read off
@@ -66,10 +67,11 @@ def regular(times: Any, values: Any, dt: float | None = None) -> Regular:
     step = float(np.median(np.diff(t))) if dt is None else float(dt)
     if not step > 0:
         raise ValueError(f"dt must be > 0; got {dt}")
-    lattice = np.round((t - t[0]) / step)
-    if np.abs((t - t[0]) / step - lattice).max() <= EVEN * max(1.0, np.sqrt(t.size / MANY)):
-        step = float((t[-1] - t[0]) / lattice[-1]) if dt is None else step
-        pieces, starts, note = _between_gaps(t, z, np.diff(lattice) > 1)
+    counts = np.maximum(1, np.round(np.diff(t) / step))  # of steps from each sample to the next
+    mean = float((t[-1] - t[0]) / counts.sum()) if dt is None else step
+    if _is_even(t, counts, mean):
+        step = mean
+        pieces, starts, note = _between_gaps(t, z, counts > 1)
     else:
         pieces, starts, note = _splines(t, z, step)
     kept = [i for i, piece in enumerate(pieces) if len(piece) > 1]
@@ -97,6 +99,13 @@ def _sampled(times: Any, values: Any) -> tuple[NDArray[np.float64], Array, tuple
         at = int(np.argmax(steps <= 0))
         raise ValueError(f"times must increase; {t[at + 1]:g} follows {t[at]:g}")
     return t, z, (f"{missing} rows with {wrong} are left out",) if missing else ()
+
+
+def _is_even(t: NDArray[np.float64], counts: NDArray[np.float64], step: float) -> bool:
+    """Whether samples so many steps apart were taken at t: all of them by the clock, and each after the one before."""
+    off = np.abs((t - t[0]) / step - np.r_[0.0, counts.cumsum()]).max()
+    alone = np.abs(np.diff(t) / step - 1)[counts == 1].max(initial=0.0)
+    return off <= EVEN * max(1.0, np.sqrt(t.size / MANY)) and alone <= ALONE
 
 
 def _between_gaps(t: NDArray[np.float64], z: Array, apart: NDArray[np.bool_]) -> Pieces:

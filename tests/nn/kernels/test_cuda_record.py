@@ -55,7 +55,7 @@ SINCE = {
     "nn/direct.py": ("00b7d64c60d84568", "not looked at when the record was made; as it was then"),
     "nn/flat.py": ("c7bbb46f771db2d4", "the same"),
     "nn/padding.py": ("638044f291ae510a", "not looked at then; `countable` is new"),
-    "nn/transforms.py": ("a59257fb728020f6", "not looked at then; `has_room` is new"),
+    "nn/transforms.py": ("966684f9982b9dde", "not looked at then; `has_room` is new, `on_cpu` is no kernel's"),
 }
 
 
