@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from koopsim.runs import write_figure
+from koopsim.files.writing import write_png_and_svg
 
 ROTATION = 2 * np.pi * 0.15
 
@@ -35,20 +35,13 @@ def examples() -> dict[str, np.ndarray]:
 
 def figure2(folder: Path) -> list[Path]:
     """The spectra of the four cases, coloured as in the paper, with the verdict on each, as PNG and SVG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     from koopsim.spectral import analyze
 
-    figure, axes = plt.subplots(1, 4, figsize=(17, 5), layout="constrained")
-    for axis, (name, A) in zip(axes, examples().items(), strict=True):
+    figure = Figure(figsize=(17, 5), layout="constrained")
+    for axis, (name, A) in zip(figure.subplots(1, 4), examples().items(), strict=True):
         verdict = analyze(A)
         verdict.plot(axis)
         axis.set_title(f"{name}\nverdict: {verdict.case}")
-    files = [folder / "figure2.png", folder / "figure2.svg"]
-    for file in files:
-        write_figure(file, figure, dpi=130)
-    plt.close(figure)
-    return files
+    return write_png_and_svg(folder, "figure2", figure, dpi=130)

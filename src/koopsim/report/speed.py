@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from koopsim.files.writing import write_png_and_svg
 from koopsim.report.bars import Bar, Bars
 from koopsim.report.collect import seconds_an_epoch
 from koopsim.report.kinds import Result, model_kind_of
 from koopsim.report.names import kind_of, look_of, machine_of, place_of, title_of
 from koopsim.report.tables import Table
-from koopsim.runs import write_figure
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,4 @@ def speed_figure(found: Sequence[Ratio], folder: Path) -> list[Path]:
     axis.invert_yaxis()
     axis.set_xlabel("times faster, per epoch")
     axis.spines[["top", "right"]].set_visible(False)
-    files = [folder / "speed.png", folder / "speed.svg"]
-    for file in files:
-        write_figure(file, figure)
-    return files
+    return write_png_and_svg(folder, "speed", figure)
