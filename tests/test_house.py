@@ -11,10 +11,10 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
     "errors", "origin", "files", "registry", "config", "spaces", "words", "kinds", "presets", "progress", "tracking",
-    "schedule", "runs", "datasets", "pictures", "predicting", "table_answers", "sequence_answers", "nn", "implicit",
-    "models", "picture_codec", "picture_network", "spectral", "tasks", "engine", "training", "ray_training", "learning",
-    "searching", "fitting", "signals", "fit_folder", "zoo", "export", "hub", "deployment", "bridge", "report",
-    "reproduction", "bench", "sklearn", "cli",
+    "schedule", "runs", "datasets", "pictures", "answering", "predicting", "table_answers", "sequence_answers", "nn",
+    "implicit", "models", "picture_codec", "picture_network", "spectral", "tasks", "engine", "training", "ray_training",
+    "learning", "searching", "points", "fitting", "signals", "fit_folder", "zoo", "export", "hub", "deployment",
+    "bridge", "report", "reproduction", "bench", "sklearn", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 

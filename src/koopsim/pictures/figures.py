@@ -11,8 +11,6 @@ from PIL import Image
 from koopsim.files.writing import figure_text, write_atomically, write_figure
 from koopsim.pictures.read import to_pixels
 
-COLOURS = {"SIM (single)": "#2563eb", "SIM (two)": "#dc2626", "SIM (RFF only)": "#059669", "Tancik": "#6b7280"}
-
 
 def figure5(
     rows: Sequence[Mapping[str, NDArray]], path: Path, psnrs: Sequence[Mapping[str, float]] | None = None
