@@ -11,6 +11,8 @@ ROTATION = 2 * np.pi * 0.15
 
 def examples() -> dict[str, np.ndarray]:
     """One matrix for each of the four cases, under a similarity, so that no entry gives it away."""
+    from scipy.linalg import block_diag
+
     c, s = np.cos(ROTATION), np.sin(ROTATION)
     turn = np.array([[c, -s], [s, c]])
     inside = np.diag([0.9, 0.55, -0.4, 0.2])
@@ -20,15 +22,10 @@ def examples() -> dict[str, np.ndarray]:
         "(iii) invariant set": [np.eye(1), -np.eye(1), turn, inside],
         "(iv) divergence": [np.array([[1.0, 1.0], [0.0, 1.0]]), 1.05 * turn, inside],
     }
-    rng = np.random.default_rng(0)
-    found = {}
+    rng, found = np.random.default_rng(0), {}
     for name, parts in blocks.items():
-        n = sum(len(p) for p in parts)
-        A, start = np.zeros((n, n)), 0
-        for part in parts:
-            A[start : start + len(part), start : start + len(part)] = part
-            start += len(part)
-        Q = rng.standard_normal((n, n)) + 2 * np.eye(n)
+        A = np.asarray(block_diag(*parts))
+        Q = rng.standard_normal(A.shape) + 2 * np.eye(len(A))
         found[name] = Q @ A @ np.linalg.inv(Q)
     return found
 

@@ -40,9 +40,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
     """Every SIM against every DEQ and monDEQ that learnt the same data on the same machine."""
     groups: dict[tuple, list[Result]] = {}
     for result in results:
-        if (
-            result["train_seconds"] > 0 and ":" not in result["name"]
-        ):  # the paper's recipes: another one is another work
+        if result["train_seconds"] > 0 and ":" not in result["name"]:  # the paper's recipes: another is another work
             where = (place_of(result), machine_of(result), str(result["run"].get("train_on")))
             groups.setdefault((where, result["name"], model_kind_of(result)), []).append(result)
     found = []
