@@ -24,7 +24,7 @@ from PIL import Image
 from sklearn.datasets import load_sample_image
 
 from koopsim.engine.drive import pick_device
-from koopsim.fit_folder import Keeping, fit_file
+from koopsim.fit_folder import Keeping, fit_files
 from koopsim.fitting import FitSettings
 from koopsim.pictures import picture_set, save_png
 from koopsim.pictures.codecs import jpeg_within
@@ -52,7 +52,7 @@ def fitted(job: tuple[Path, str, Keeping, int, int, str]) -> dict:
     torch.set_num_threads(1)
     settings = FitSettings(steps=steps, seed=seed, frames=False)
     folder = path.parent / f"{path.stem}-{way}-{seed}"
-    result = fit_file(path, folder, settings, Session(pick_device(device)), kept)
+    result = fit_files([path], [folder], settings, Session(pick_device(device)), kept)[0]
     row = {"picture": path.stem, "way": way, "budget": kept.budget, "seed": seed}
     return row | {key: result[key] for key in KEYS}
 

@@ -11,10 +11,10 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "koopsim"
 ROOMS = [
     "errors", "origin", "files", "registry", "config", "spaces", "words", "kinds", "presets", "progress", "tracking",
-    "schedule", "runs", "datasets", "pictures", "predicting", "table_answers", "sequence_answers", "nn", "implicit",
-    "models", "picture_codec", "picture_network", "spectral", "tasks", "engine", "training", "ray_training", "learning",
-    "searching", "fitting", "signals", "fit_folder", "zoo", "export", "hub", "deployment", "bridge", "report",
-    "reproduction", "bench", "sklearn", "cli",
+    "schedule", "runs", "datasets", "pictures", "answering", "predicting", "table_answers", "sequence_answers", "nn",
+    "implicit", "models", "picture_codec", "picture_network", "spectral", "tasks", "engine", "training", "ray_training",
+    "learning", "searching", "points", "fitting", "signals", "fit_folder", "zoo", "export", "hub", "deployment",
+    "bridge", "report", "reproduction", "bench", "sklearn", "cli",
 ]  # fmt: skip
 OUTSIDE = {"__init__", "__main__"}
 
@@ -109,8 +109,7 @@ MANY_PARAMETERS = {
     "bridge/observe.py observe", "bridge/closed_form.py closed_form", "bridge/closed_measure.py closed_measure",
     "searching/carrying_out.py search", "export.py export_model", "learning.py train", "implicit/monotone.py __init__",
     "nn/sim.py __init__",  # the pieces of the paper's figure 1
-    # scikit-learn's contract: an estimator's parameters are its keywords
-    "spectral/edmd.py __init__", "sklearn/equilibria.py __init__", "sklearn/sims.py __init__",
+    "spectral/edmd.py __init__",  # scikit-learn's contract: an estimator's parameters are its keywords
     "implicit/solvers.py anderson",  # a solver's settings are its keywords: functools.partial(anderson, memory=3)
     "implicit/splitting.py advance",  # the readable twin of a kernel takes what the kernel takes
 }  # fmt: skip

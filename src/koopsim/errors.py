@@ -13,9 +13,13 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
 
 
-
 class LostOthers(KoopsimError):
     """Of several processes another one is gone; what went wrong is that one's to say."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of somebody else's says first, without its full stop; its kind where it says nothing."""
+    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -21,13 +21,14 @@ from koopsim.config import to_dict
 from koopsim.engine.memory import fitting_groups
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
-from koopsim.fitting import DEFAULTS, FitSettings, Fitted, default_batch, fit_pictures
+from koopsim.fitting import DEFAULTS, FitSettings, Fitted, fit_pictures
 from koopsim.nn import SIM, count_parameters
 from koopsim.picture_codec import size_for
 from koopsim.picture_network import CODED, NETWORK, draw, load_network, save_coded, save_network
 from koopsim.pictures import codec_sizes, jpeg_within, psnr, read_picture, save_png
 from koopsim.pictures.figures import error_map, save_animation
 from koopsim.pictures.png import write_png
+from koopsim.points import default_batch
 from koopsim.runs import environment, write_json
 from koopsim.training import Session
 
@@ -54,17 +55,10 @@ class Keeping:
 PLAINLY = Keeping()
 
 
-def fit_file(
-    path: Path, folder: Path, settings: FitSettings, session: Session, kept: Keeping = PLAINLY
-) -> dict[str, Any]:
-    """Fit the picture in a file and leave all that came of it in `folder`; the result."""
-    return fit_files([path], [folder], settings, session, kept)[0]
-
-
 def fit_files(
     paths: Sequence[Path], into: Sequence[Path], settings: FitSettings, session: Session, kept: Keeping = PLAINLY
 ) -> list[dict[str, Any]]:
-    """The same of pictures of one size and kind, all at once, a folder each; their results.
+    """Fit pictures of one size and kind, all at once, and leave all that came of each in its folder; their results.
 
     They are one part of the engine with a member a picture, and share a checkpoint in the first one's folder.
     """

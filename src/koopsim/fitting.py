@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,13 @@ from koopsim.config import MOST, SEEDS, FourierConfig, IdentityConfig, Recipe, S
 from koopsim.engine.as_it_was import torch_as_it_was
 from koopsim.engine.checkpoint import read_checkpoint, restore_random, write_checkpoint
 from koopsim.engine.drive import Course, Steps, drive, pick_device
-from koopsim.engine.feeds import Drawn
-from koopsim.engine.members import Rule
-from koopsim.engine.part import Part, Way, schedule_of
+from koopsim.engine.part import Part
 from koopsim.errors import KoopsimError
 from koopsim.models import build
-from koopsim.nn.folded import folded
 from koopsim.picture_codec import on_grid
 from koopsim.picture_network import PictureInfo, draw
 from koopsim.pictures import Picture, read_picture
+from koopsim.points import Batch, Draw, default_batch, drawing, no_number, part_of_points
 from koopsim.progress import Progress
 from koopsim.tasks.image_regression import psnr_of
 from koopsim.training import Session, unheard
@@ -101,11 +99,6 @@ def default_bandwidth(info: PictureInfo, features: int = 256) -> float:
     return max(5.0, info.side / 100 * max(1.0, 256 / features) ** 0.7)
 
 
-def default_batch(pixels: int, device: torch.device) -> int:
-    """Pixels a step: all of them where that is quick."""
-    return min(pixels, 262_144 if device.type == "cuda" else 4_096)
-
-
 def fit(
     picture: Picture | Path | str,
     settings: FitSettings = DEFAULTS,
@@ -144,12 +137,7 @@ class Fitting(Course):
         infos = [PictureInfo(p.name, p.width, p.height, p.channels, 8 * p.pixels.dtype.itemsize) for p in pictures]
         info = infos[0]
         for other in infos:
-            if (other.width, other.height, other.channels, other.bits) != (
-                info.width,
-                info.height,
-                info.channels,
-                info.bits,
-            ):
+            if replace(other, name=info.name) != info:
                 raise KoopsimError(f"{other.name} is not of the size and kind of {info.name}: fit them one by one.")
         pixels = info.width * info.height
         self.batch = min(settings.batch or default_batch(pixels, self.device), pixels)
@@ -166,25 +154,15 @@ class Fitting(Course):
             if settings.coded:
                 on_grid(models[-1])
         self.fitted = [Fitted(model, config, info, batch=self.batch) for model, info in zip(models, infos, strict=True)]
-        self.part = self._part(models, self._pixels(pictures, info))
+        by_steps = settings.seconds is None
+        recipe = Recipe(epochs=1, learning_rate=settings.learning_rate, schedule="cosine" if by_steps else "constant")
+        short = torch.bfloat16 if settings.precision == "bf16" else None
+        self.part = part_of_points(models, self._pixels(pictures, info), recipe, self.steps, short)
         self.rates = self.part.members.schedules[0, :, 0].clone()
         self.began, self.paused, self.spent, self.due = time.perf_counter(), 0.0, 0.0, 0.0
         self.whole = False
 
-    def _part(self, models: list[nn.Module], draw: Callable[[], tuple[Tensor, Tensor]]) -> Part:
-        settings = self.settings
-        by_steps = settings.seconds is None
-        recipe = Recipe(epochs=1, learning_rate=settings.learning_rate, schedule="cosine" if by_steps else "constant")
-        short = torch.bfloat16 if settings.precision == "bf16" else None
-
-        def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-            return (folded(model, x, dtype=short) - y).square().mean()
-
-        feed = Drawn(draw, self.steps, shared=(True, False))
-        schedules = schedule_of(recipe, self.steps).expand(len(models), -1, -1).clone()
-        return Part(models, loss, feed, schedules, Rule(), Way(alone=False))
-
-    def _pixels(self, pictures: Sequence[Picture], info: PictureInfo) -> Callable[[], tuple[Tensor, Tensor]]:
+    def _pixels(self, pictures: Sequence[Picture], info: PictureInfo) -> Draw:
         """The batches: all pixels every time, or a new random draw; the same places of every picture."""
         flat = [p.pixels.reshape(1, -1, info.channels) for p in pictures]
         kinds = [pixels if info.bits == 8 else pixels.astype(np.int32) for pixels in flat]  # few ops know uint16
@@ -192,14 +170,11 @@ class Fitting(Course):
         whole = whole if whole.flags.writeable else whole.copy()  # torch wants to own what it holds
         values, white = torch.as_tensor(whole, device=self.device), pictures[0].white
 
-        def points(rows: Tensor) -> tuple[Tensor, Tensor]:
+        def points(rows: Tensor) -> Batch:
             x = torch.stack([rows % info.width, rows // info.width], dim=1).float() / info.side
             return x, values.index_select(1, rows).to(torch.float32) / white
 
-        if self.batch == values.shape[1]:
-            whole = points(torch.arange(self.batch, device=self.device))
-            return lambda: whole
-        return lambda: points(torch.randint(values.shape[1], (self.batch,), device=self.device))
+        return drawing(points, values.shape[1], self.batch, self.device)
 
     # ------------------------------------------------------------ turns
 
@@ -238,10 +213,7 @@ class Fitting(Course):
         good = losses.isfinite().all(1) & members.flat.isfinite().all(1).cpu()
         if not bool(good.all()):
             name = self.fitted[int((~good).nonzero()[0])].info.name
-            raise KoopsimError(
-                f"The loss of {name} is not a number at step {last} with learning rate "
-                f"{self.settings.learning_rate:g}; try a smaller --learning-rate."
-            )
+            raise no_number(name, last, self.settings.learning_rate)
         done, elapsed = self.done(last), self.elapsed
         for fitted, own in zip(self.fitted, losses.mean(1).tolist(), strict=True):
             fitted.curve.append({"step": last, "seconds": elapsed, "psnr": psnr_of(own)})

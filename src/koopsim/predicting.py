@@ -7,8 +7,6 @@ koopsim.load("runs/flowers").predict(["a.png", "b.jpg"]).csv()          koopsim 
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
+from koopsim.answering import csv_text, evaluating
 from koopsim.datasets.inputs import ImageInputs
 from koopsim.errors import KoopsimError
 from koopsim.files.masks import require_unmasked
@@ -60,13 +59,11 @@ class Predictions:
 
     def csv(self) -> str:
         """picture, class, probability, then a column a class."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["picture", "class", "probability", *(f"p({name})" for name in self.classes)])
+        rows = []
         for row in self.rows():
-            shares = [f"{p:.6g}" for p in row["probabilities"].values()]
-            writer.writerow([row["picture"], row["class"], f"{row['probability']:.6g}", *shares])
-        return text.getvalue()
+            shares = (f"{p:.6g}" for p in (row["probability"], *row["probabilities"].values()))
+            rows.append((row["picture"], row["class"], *shares))
+        return csv_text(("picture", "class", "probability", *(f"p({name})" for name in self.classes)), rows)
 
     def json(self) -> str:
         return json.dumps(self.rows(), indent=2)
@@ -88,17 +85,13 @@ def predict(model: nn.Module, pictures: Pictures, inputs: ImageInputs | None = N
         )
     names, given = _named(pictures)
     first = next(model.parameters())
-    was_training, found = model.training, []
-    model.eval()
-    try:
-        with torch.no_grad():
-            for start in range(0, len(given), BATCH):
-                part = given[start : start + BATCH]
-                x = inputs.normalised(part if isinstance(part, np.ndarray) else inputs.read(part))
-                logits = model(torch.from_numpy(x).to(first.device, first.dtype))
-                found.append(logits.double().softmax(1).cpu().numpy())
-    finally:
-        model.train(was_training)
+    found = []
+    with evaluating(model), torch.no_grad():
+        for start in range(0, len(given), BATCH):
+            part = given[start : start + BATCH]
+            x = inputs.normalised(part if isinstance(part, np.ndarray) else inputs.read(part))
+            logits = model(torch.from_numpy(x).to(first.device, first.dtype))
+            found.append(logits.double().softmax(1).cpu().numpy())
     probabilities = np.concatenate(found) if found else np.empty((0, len(inputs.classes)))
     if probabilities.shape[1] != len(inputs.classes):
         raise KoopsimError(f"The model has {probabilities.shape[1]} outputs for {len(inputs.classes)} classes.")

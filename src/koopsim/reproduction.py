@@ -138,11 +138,12 @@ def carry_out(job: Job, session: Session) -> None:
         resume_run(job.folder, session)
 
 
-def missing_data(jobs: Sequence[Job]) -> list[str]:
+def refuse_missing_data(jobs: Sequence[Job]) -> None:
     """Data sets that jobs need and that are not here."""
     here = {entry.name for entry in datasets.inventory() if entry.present}
     needed = {name for j in jobs if j.state != "done" for name in task_kind(j.run.task).data_sets(j.run.task)}
-    return sorted(needed - here)
+    if missing := sorted(needed - here):
+        raise KoopsimError(f"These data sets are not here: fetch them with 'koopsim data get {' '.join(missing)}'.")
 
 
 def searched(jobs: Sequence[Job], wanted: Wanted, how: How) -> dict[str, Run]:
@@ -182,9 +183,7 @@ def reproduce(
     wanted = Wanted(targets or ("all",), Path(out), scale)
     session = Session(pick_device(device))
     jobs = plan(wanted, session.device.type == "cuda")
-    missing = missing_data(jobs)
-    if missing:
-        raise KoopsimError(f"These data sets are not here: fetch them with 'koopsim data get {' '.join(missing)}'.")
+    refuse_missing_data(jobs)
     work(jobs, session, Progress if progress else shown_nowhere, lambda text: None)
     reported, files = draw_report(wanted, jobs)
     return [*(reported[1].files if reported else []), *files]

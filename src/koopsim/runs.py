@@ -200,7 +200,7 @@ def environment() -> dict[str, Any]:
         "command": " ".join(sys.argv),
         "commit": commit(),
         "python": platform.python_version(),
-        "versions": {name: _version(name) for name in ("koopsim", "torch", "numpy", "scipy", "safetensors")},
+        "versions": {name: version_of(name) for name in ("koopsim", "torch", "numpy", "scipy", "safetensors")},
         "machine": platform.machine(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -208,7 +208,8 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Of an installed package; None of one that is not."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -8,10 +8,9 @@ was trained on is not needed. Where the truth is there too, it is told how good 
 
 from __future__ import annotations
 
-import csv
-import io
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from koopsim.answering import csv_text, evaluating
 from koopsim.datasets.sequence_files import read_sequences
 from koopsim.datasets.sequence_inputs import SequenceInputs
 from koopsim.datasets.sequences import Sequences, filled_up
+from koopsim.datasets.table import ENDINGS, read_table
 from koopsim.errors import KoopsimError
 
 BATCH = 64
@@ -38,12 +39,10 @@ class SequenceAnswers:
     figures: dict[str, float]
 
     def csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        for row in self.rows:
-            writer.writerow(row)  # a float by its repr: as many digits as tell it apart, so that a time stays that time
-        return text.getvalue()
+        return csv_text(self.columns, self.rows)
+
+    def json(self) -> str:
+        return json.dumps(self.as_list(), indent=2)
 
     def as_list(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
@@ -51,14 +50,10 @@ class SequenceAnswers:
 
 def read_for(inputs: SequenceInputs, path: Path | str) -> Sequences:
     """The sequences of a file, read as the training file was; labels are not needed."""
-    columns = inputs.columns
-    if inputs.target and inputs.goal != "forecast" and Path(path).is_file() and Path(path).suffix.lower() != ".npz":
-        from dataclasses import replace
-
-        from koopsim.datasets.table import ENDINGS, read_table
-
-        if Path(path).suffix.lower() in ENDINGS and inputs.target[0] not in read_table(path).names:
-            columns = replace(columns, target=(), goal=None)
+    columns, file = inputs.columns, Path(path)
+    table = file.is_file() and file.suffix.lower() in ENDINGS and file.suffix.lower() != ".npz"
+    if table and inputs.target and inputs.goal != "forecast" and inputs.target[0] not in read_table(file).names:
+        columns = replace(columns, target=(), goal=None)
     return inputs.arranged(read_sequences(path, columns))
 
 
@@ -66,9 +61,7 @@ def read_for(inputs: SequenceInputs, path: Path | str) -> Sequences:
 def outputs_of(model: nn.Module, inputs: SequenceInputs, values: list[Array]) -> Iterator[tuple[int, Array]]:
     """(number of the sequence, (T, outputs) of it): in batches, filled up on the right."""
     first = next(model.parameters())
-    was_training = model.training
-    model.eval()
-    try:
+    with evaluating(model):
         for start in range(0, len(values), BATCH):
             some = values[start : start + BATCH]
             x = filled_up(some)
@@ -79,8 +72,6 @@ def outputs_of(model: nn.Module, inputs: SequenceInputs, values: list[Array]) ->
                 raise KoopsimError(f"The model has {found.shape[-1]} outputs where {inputs.outputs} are named.")
             for i, own in enumerate(some):
                 yield start + i, found[i, : len(own)]
-    finally:
-        model.train(was_training)
 
 
 def _shares(logits: Array) -> Array:
@@ -188,9 +179,7 @@ def _ahead(found: Sequences, inputs: SequenceInputs) -> list[Array]:
     return [t[-1] + steps * (float(np.median(np.diff(t[-50:]))) if len(t) > 1 else 1.0) for t in found.times]
 
 
-def backtest(
-    model: nn.Module, inputs: SequenceInputs, found: Sequences, intervals: dict[str, Any]
-) -> dict[str, float]:
+def backtest(model: nn.Module, inputs: SequenceInputs, found: Sequences, intervals: dict[str, Any]) -> dict[str, float]:
     """Errors of forecasts from every step of these sequences that has a truth, and how often the intervals held it."""
     radii = _radii(inputs, intervals)
     h, places = inputs.ahead, inputs.target_places

@@ -15,7 +15,6 @@ import math
 import struct
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from koopsim.config import FourierConfig, FourierNetworkConfig, IdentityConfig, ModelConfig, Recipe, SIMConfig, to_dict
-from koopsim.engine.feeds import Drawn
-from koopsim.engine.members import Rule
-from koopsim.engine.part import Part, Way, schedule_of
+from koopsim.engine.part import Part
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.files.arrays import read_npy
@@ -39,6 +36,7 @@ from koopsim.fitting import FitSettings
 from koopsim.models import build
 from koopsim.nn import count_parameters
 from koopsim.nn.folded import folded
+from koopsim.points import Batch, Draw, default_batch, drawing, no_number, part_of_points
 from koopsim.runs import environment, write_json
 from koopsim.tasks.image_regression import psnr_of
 from koopsim.training import Session
@@ -176,10 +174,7 @@ def fit_signal(
         part.advance(first, last)
         loss = float(part.members.losses[0, first:last].double().mean())
         if not math.isfinite(loss):
-            raise KoopsimError(
-                f"The loss of {signal.name} is not a number at step {last} with learning rate "
-                f"{settings.learning_rate:g}; try a smaller --learning-rate."
-            )
+            raise no_number(signal.name, last, settings.learning_rate)
         curve.append({"step": last, "seconds": time.perf_counter() - began, "psnr": psnr_of(loss)})
         session.listen({"event": "fit", "fraction": last / steps, **curve[-1]})
     part.finish_epoch()
@@ -190,14 +185,9 @@ def fit_signal(
     return model, found | {"batch": batch, "model": to_dict(config), "curve": curve}
 
 
-def _part(model: nn.Module, draw: Callable[[], tuple[Tensor, Tensor]], settings: SignalSettings, steps: int) -> Part:
+def _part(model: nn.Module, draw: Draw, settings: SignalSettings, steps: int) -> Part:
     recipe = Recipe(epochs=1, learning_rate=settings.learning_rate, schedule="cosine")
-
-    def loss(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        return (folded(model, x) - y).square().mean()
-
-    schedules = schedule_of(recipe, steps).unsqueeze(0).clone()
-    return Part([model], loss, Drawn(draw, steps, (True, False)), schedules, Rule(), Way(alone=False))
+    return part_of_points([model], draw, recipe, steps)
 
 
 def _affordable(model: nn.Module, draw: Any, settings: SignalSettings) -> int:
@@ -217,21 +207,15 @@ def _affordable(model: nn.Module, draw: Any, settings: SignalSettings) -> int:
     return max(1, int(settings.seconds / pace))
 
 
-def _drawing(
-    signal: Signal, settings: SignalSettings, device: torch.device
-) -> tuple[Callable[[], tuple[Tensor, Tensor]], int]:
-    """Batches: all samples every time, or a random draw."""
+def _drawing(signal: Signal, settings: SignalSettings, device: torch.device) -> tuple[Draw, int]:
+    """Batches of samples, and how many there are in one."""
     values = torch.as_tensor(signal.values.reshape(-1, signal.values.shape[-1]), device=device)
-    usual = 262_144 if device.type == "cuda" else 4_096
-    batch = min(settings.batch or usual, len(values))
+    batch = min(settings.batch or default_batch(len(values), device), len(values))
 
-    def points(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def points(rows: Tensor) -> Batch:
         return places_of(rows, signal.shape), values.index_select(0, rows).unsqueeze(0)
 
-    if batch == len(values):
-        whole = points(torch.arange(batch, device=device))
-        return lambda: whole, batch
-    return lambda: points(torch.randint(len(values), (batch,), device=device)), batch
+    return drawing(points, len(values), batch, device), batch
 
 
 def places_of(rows: Tensor, shape: tuple[int, ...], side: int | None = None) -> Tensor:
@@ -252,7 +236,7 @@ def sampled(model: nn.Module, shape: tuple[int, ...], finer: int = 1) -> NDArray
 
 
 def fit_signal_file(
-    path: Path, folder: Path, settings: SignalSettings, session: Session, beside: bool = True, overwrite: bool = False
+    path: Path, folder: Path, settings: SignalSettings, session: Session, overwrite: bool = False
 ) -> dict[str, Any]:
     """Fit the signal in a file and leave network, reconstruction and result in `folder`; the result."""
     signal = read_signal(path)
@@ -261,8 +245,7 @@ def fit_signal_file(
     with folders.held(folder):
         folders.claim(folder, "fit", files, overwrite)
         found: dict[str, Any] = {}
-        configs = networks(signal, settings)
-        for name, config in configs.items() if beside else [("sim-rff", configs["sim-rff"])]:
+        for name, config in networks(signal, settings).items():
             model, found[name] = fit_signal(signal, config, settings, session)
             if name == "sim-rff":
                 tensors = {key: t.detach().cpu().contiguous() for key, t in model.state_dict().items()}
@@ -289,7 +272,6 @@ def _write(path: Path, signal: Signal, values: NDArray[np.float32]) -> None:
     else:
         from scipy.io import wavfile
 
-        wavfile.write(
-            data, signal.rate, own / max(abs(signal.low), abs(signal.high))
-        )  # floats of a .wav are in [-1, 1]
+        loudest = max(abs(signal.low), abs(signal.high))  # floats of a .wav are in [-1, 1]
+        wavfile.write(data, signal.rate, own / loudest)
     write_atomically(path, data.getvalue())

@@ -8,8 +8,6 @@ trained on is not needed. Where the target's column is there too, the truth stan
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koopsim.datasets.table import Column, DataTable, read_table
+from koopsim.answering import csv_text, evaluating
+from koopsim.datasets.columns import Column, DataTable
+from koopsim.datasets.table import read_table
 from koopsim.datasets.table_inputs import TableInputs
 from koopsim.errors import KoopsimError
+from koopsim.files.json import json_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -63,12 +64,10 @@ class TableAnswers:
         return found
 
     def csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        for row in self.rows():
-            writer.writerow(row)  # a float by its repr: as many digits as tell it apart, so that a time stays that time
-        return text.getvalue()
+        return csv_text(self.columns, self.rows())
+
+    def json(self) -> str:
+        return json_text(self.as_list())
 
     def as_list(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows()]
@@ -80,13 +79,8 @@ def asked_of(model: nn.Module, inputs: TableInputs, table: DataTable) -> Tensor:
 
     first = next(model.parameters())
     x = torch.from_numpy(inputs.encode(table)).to(first.device, first.dtype)
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            found = torch.cat([model(piece).double() for piece in x.split(ROWS)])
-    finally:
-        model.train(was_training)
+    with evaluating(model), torch.no_grad():
+        found = torch.cat([model(piece).double() for piece in x.split(ROWS)])
     if found.shape[1] != inputs.outputs:
         raise KoopsimError(f"The model has {found.shape[1]} outputs where {inputs.outputs} answers are named.")
     return found

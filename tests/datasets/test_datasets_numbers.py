@@ -8,7 +8,7 @@ from koopsim.datasets import systems
 from koopsim.datasets.row_splits import split_rows
 from koopsim.datasets.series import read_series
 from koopsim.datasets.table import read_table
-from koopsim.datasets.table_inputs import learn_inputs, learn_targets
+from koopsim.datasets.table_learning import learn_inputs, learn_targets
 
 
 @pytest.mark.parametrize("name", ["oscillator", "lorenz", "counts", "gestures", "phases"])

@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 
 from koopsim.datasets import folder, sequence_tables, series, table, table_inputs
+from koopsim.datasets.columns import Column, DataTable
 from koopsim.datasets.folder import PictureList
-from koopsim.datasets.table import Column, DataTable
 from koopsim.datasets.table_inputs import CategoryInput, NumberInput, TableInputs, Target
 from koopsim.errors import KoopsimError
+from koopsim.files import arrow
 from koopsim.kinds import OwnColumns
 
 
 @pytest.fixture
 def asked(monkeypatch):
     found = []
-    for module in (table, table_inputs, series, sequence_tables):
+    for module in (table, table_inputs, series, sequence_tables, arrow):
         monkeypatch.setattr(module, "require_memory", lambda size, what: found.append((size, what.split("/")[-1])))
     return found
 

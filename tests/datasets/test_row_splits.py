@@ -5,8 +5,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from koopsim.datasets.columns import Column
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID, completed, split_by_column, split_rows
-from koopsim.datasets.table import Column
 from koopsim.errors import KoopsimError
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from koopsim.datasets import sequence_tables
+from koopsim.datasets.columns import Column, DataTable
 from koopsim.datasets.sequence_arrays import read_sequence_arrays
 from koopsim.datasets.sequence_files import read_sequences
 from koopsim.datasets.sequence_inputs import SequenceInputs
 from koopsim.datasets.sequence_tables import FEW, long_table, rows_of_text
 from koopsim.datasets.sequences import Sequences, carried_forward, filled_up
-from koopsim.datasets.table import Column, DataTable
 from koopsim.errors import KoopsimError
 from koopsim.kinds import OwnColumns, SequenceShape
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from koopsim.datasets import delimited, table
+from koopsim.datasets.columns import Column, DataTable, number_text, row_or_line
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID, split_by_column, split_rows
-from koopsim.datasets.table import Column, DataTable, number_text, read_table, row_or_line
+from koopsim.datasets.table import read_table
 from koopsim.errors import KoopsimError
 from koopsim.files import waiting
 

@@ -5,19 +5,12 @@ import warnings
 import numpy as np
 import pytest
 
-from koopsim.datasets import table, table_inputs
+from koopsim.datasets import columns, table_learning
+from koopsim.datasets.columns import Column, DataTable, number_text
 from koopsim.datasets.named_tables import load_table
-from koopsim.datasets.table import Column, DataTable, number_text, read_table
-from koopsim.datasets.table_inputs import (
-    CategoryInput,
-    NumberInput,
-    TableInputs,
-    Target,
-    deviation_of,
-    learn_inputs,
-    learn_targets,
-    meaning_of,
-)
+from koopsim.datasets.table import read_table
+from koopsim.datasets.table_inputs import CategoryInput, NumberInput, TableInputs, Target
+from koopsim.datasets.table_learning import deviation_of, learn_inputs, learn_targets, meaning_of
 from koopsim.errors import KoopsimError
 
 
@@ -51,7 +44,7 @@ def test_words_that_are_dates(said, dates):
 def test_no_words_are_no_dates_and_of_many_some_are_looked_at(monkeypatch):
     assert not Column("t", np.full(2, -1, np.int32), ()).looks_like_dates
     assert not Column("t", np.zeros(2)).looks_like_dates
-    monkeypatch.setattr(table, "WORDS", 2)
+    monkeypatch.setattr(columns, "WORDS", 2)
     assert words("t", "2024-01-02", "2024-01-03", "soon").looks_like_dates
     assert not words("t", "2024-01-02", "soon").looks_like_dates
 
@@ -188,7 +181,7 @@ def test_how_many_words_a_category_may_have(monkeypatch):
     assert len(category(21, 42).words) == 21
     with pytest.raises(KoopsimError, match="21 different words in 41 rows, such as 'w0000'"):
         category(21, 41)
-    monkeypatch.setattr(table_inputs, "MOST_WORDS", 30)
+    monkeypatch.setattr(table_learning, "MOST_WORDS", 30)
     assert len(category(30, 300).words) == 30
     with pytest.raises(KoopsimError, match="31 different words"):
         category(31, 300)
@@ -204,7 +197,7 @@ def test_how_many_classes_a_target_may_have(monkeypatch):
     assert classes("b", "a", "b", "a") == ("a", "b")
     with pytest.raises(KoopsimError, match="has 2 classes in 3 rows; expected at least two rows of each"):
         classes("b", "a", "b")
-    monkeypatch.setattr(table_inputs, "MOST_WORDS", 2)
+    monkeypatch.setattr(table_learning, "MOST_WORDS", 2)
     assert classes("b", "a", "b", "a") == ("a", "b")
     with pytest.raises(KoopsimError, match="has 3 classes in 6 rows"):
         classes("a", "b", "c", "a", "b", "c")

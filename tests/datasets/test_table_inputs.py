@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from koopsim.config import IdentityConfig, from_dict
-from koopsim.datasets.table import Column, DataTable, read_table
-from koopsim.datasets.table_inputs import CategoryInput, NumberInput, TableInputs, Target, learn_inputs, learn_targets
+from koopsim.datasets.columns import Column, DataTable
+from koopsim.datasets.table import read_table
+from koopsim.datasets.table_inputs import CategoryInput, NumberInput, TableInputs, Target
+from koopsim.datasets.table_learning import learn_inputs, learn_targets
 from koopsim.errors import KoopsimError
 
 ROWS = "a,c,y\n1,red,0\n,blue,1\n3,,0\n5,red,1\n100,green,1\n"

@@ -53,7 +53,6 @@ def test_everybody_has_a_stack_that_is_warm_and_captures_no_more():
     assert [stack.said for stack in made] == [["a", ("warm_up",)], ["b", ("warm_up",)]]
     assert not any(stack.part.adaptive for stack in made)
     assert (beside.runs, beside.ages, beside.epoch_steps, beside.sparse) == (["a", "b"], [0, 0], 5, False)
-    assert beside.describe() == {"engine": "separate", "slots": 2}
     beside.add("c")
     assert (beside.runs, beside.ages, len(beside.parts), len(beside.streams)) == (["a", "b", "c"], [0, 0, 0], 3, 3)
     beside.begin_epoch()

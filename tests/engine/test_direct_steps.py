@@ -145,7 +145,7 @@ def trained(run, capture, again=False):
 def test_captured_steps_on_a_gpu(batch, monkeypatch):
     run = small_run(batch, label_smoothing=0.05)
     part = trained(run, capture=True)
-    assert part.describe()["gradients"] == "direct"
+    assert type(part.gradients).__name__ == "Direct"
     own = part.members
     assert own.losses.isfinite().all()
     assert own.losses.all()

@@ -70,7 +70,7 @@ def test_an_epoch_draws_by_seed_and_age_and_asks_for_each_batch():
     assert (own.feed.said[-1], own.size, own.members.positions.tolist()) == (("begin", [7], [1]), 4, [0])
     own.rewind()
     assert own.members.steps.tolist() == [0]
-    assert own.describe() == {"members": 1, "gradients": "alone", "captured": False}
+    assert (own.members.size, type(own.gradients).__name__, own.capture) == (1, "Alone", False)
     assert own.epoch().shape == (1, 200)
     assert own.ages == [2]
     assert (own.capture, own.adaptive, own.compile, own._graphs) == (False, True, False, {})
@@ -182,7 +182,7 @@ def test_captured_steps_are_made_once_for_each_size_and_variant(monkeypatch):
     own.adaptive = False
     own.advance(0, 1)
     assert len(adapted) == -(-200 // ADAPT_EVERY)
-    assert own.describe()["captured"] is True
+    assert own.capture is True
     plain = part()
     plain.warm_up()
     assert len(made) == 2

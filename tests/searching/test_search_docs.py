@@ -3,8 +3,9 @@ import tomllib
 from pathlib import Path
 
 from koopsim.presets import run_of
-from koopsim.searching import Choice, LogUniform, Median, base_of, space_of
+from koopsim.searching.space import base_of, space_of
 from koopsim.searching.space_text import overridden
+from koopsim.spaces import Choice, LogUniform, Median
 
 TEXT = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
 

@@ -8,7 +8,6 @@ import torch
 from torch.nn import functional as F
 
 from koopsim.engine.drive import pick_device
-from koopsim.engine.stacked import Stacked
 from koopsim.errors import KoopsimError
 from koopsim.kinds import OwnColumns, model_kind, task_kind
 from koopsim.nn.own import OwnModelConfig
@@ -110,15 +109,6 @@ def test_what_a_module_of_ones_own_is_called():
     for config, name in ((OwnModelConfig("Net", "0"), "Net"), (OwnModelConfig("", "0"), "module")):
         kind = model_kind(config)
         assert (kind.slug(config), kind.title(config)) == (name, name)
-
-
-def test_engines_say_what_they_are():
-    run = replace(run_of("copy/sim-single", "smoke"), precision="float32")
-    run = replace(run, task=replace(run.task, horizon=2, train=10, valid=4, test=4))
-    task = build_task(run.task)
-    stacked = Stacked([run, run], task, CPU, 1).describe()
-    assert stacked["engine"] == "stacked"
-    assert (stacked["slots"], stacked["members"], stacked["captured"]) == (2, 2, False)
 
 
 def test_a_device_that_cannot_be_used_is_one_sentence():

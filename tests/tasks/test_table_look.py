@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from koopsim.datasets.table import read_table
-from koopsim.datasets.table_inputs import TableInputs, learn_inputs, learn_targets
+from koopsim.datasets.table_inputs import TableInputs
+from koopsim.datasets.table_learning import learn_inputs, learn_targets
 from koopsim.tasks import table_look
 
 

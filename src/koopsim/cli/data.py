@@ -132,20 +132,18 @@ def show_get(arguments: Get) -> int:
             raise KoopsimError(f"There is no dataset {name!r} to fetch." + did_you_mean(name, known))
     rows = []
     for name in arguments.names:
-        if name == NAME:
-            with DownloadProgress() as listen:
-                folder, how = fetch_kodak(arguments.root, listen)
-            rows.append({"name": name, "how": how, "folder": folder, "train": 0, "test": len(KODAK_SETS[NAME])})
-            if not arguments.json:
-                print(f"{name}: {how} in {folder}; {len(KODAK_SETS[NAME])} photographs, checked")
-            continue
         with DownloadProgress() as listen:
-            fetched = get(name, arguments.root, listen)
-        train, test = len(fetched.images.train[1]), len(fetched.images.test[1])
-        rows.append({"name": name, "how": fetched.how, "folder": fetched.folder, "train": train, "test": test})
+            if name == NAME:
+                folder, how = fetch_kodak(arguments.root, listen)
+                train, test = 0, len(KODAK_SETS[NAME])
+            else:
+                fetched = get(name, arguments.root, listen)
+                folder, how = fetched.folder, fetched.how
+                train, test = len(fetched.images.train[1]), len(fetched.images.test[1])
+        rows.append({"name": name, "how": how, "folder": folder, "train": train, "test": test})
         if not arguments.json:
-            where = f" in {fetched.folder}" if fetched.folder else ""
-            print(f"{name}: {fetched.how}{where}; {train:,} training and {test:,} test pictures, checked")
+            what = f"{train:,} training and {test:,} test pictures" if train else f"{test} photographs"
+            print(f"{name}: {how}{f' in {folder}' if folder else ''}; {what}, checked")
     if arguments.json:
         print(json.dumps(rows, indent=2, default=str))
     return 0

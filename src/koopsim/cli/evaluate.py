@@ -9,6 +9,7 @@ import tyro
 
 from koopsim.cli import parse, table_rows
 from koopsim.cli.table_rows import learnt_a_table
+from koopsim.cli.written import say_figures
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 
@@ -121,9 +122,7 @@ def _drawn(arguments: Arguments, task: Any, model: Any, name: str) -> list[Path]
 
 def _show(arguments: Arguments, values: dict[str, Any], looks: int, files: list[Path]) -> None:
     print(f"{values['name']} on {values['split']}")
-    for key, value in values.items():
-        if key not in ("name", "split"):
-            print(f"  {key:<18} {value:.6g}")
+    say_figures({key: value for key, value in values.items() if key not in ("name", "split")})
     if looks > 1:
         print(f"  {looks} looks at the test split by now: choose settings by the valid split (looks.jsonl).")
     if files:

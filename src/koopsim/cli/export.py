@@ -4,11 +4,12 @@ import json
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from koopsim.cli import parse
+from koopsim.cli.written import require_place
 from koopsim.errors import KoopsimError
 
 
@@ -51,15 +52,9 @@ def main(argv: list[str]) -> int:
     file = arguments.out or Path(usual + ending)
     if not file.name.endswith(ending) or (arguments.format == "pt2" and file.name.endswith(".aoti.pt2")):
         raise KoopsimError(f"--out is {file}; a file of --format {arguments.format} ends in {ending}.")
-    if file.exists() and not arguments.overwrite:
-        raise KoopsimError(f"{file} exists; add --overwrite, or give another --out.")
-    if not file.parent.is_dir():
-        raise KoopsimError(f"There is no folder {file.parent} to write {file.name} into.")
+    require_place(file, arguments.overwrite)
     from koopsim.export import example, export_model
-    from koopsim.files.writing import refuse_special, sweep
 
-    refuse_special(file)
-    sweep(file.parent)
     example(config)  # a model that does not export says so before it is loaded
     model = _model(arguments)
     done = export_model(model, config, file, arguments.format, arguments.fuse, arguments.check, arguments.device)
@@ -84,11 +79,14 @@ def _model(arguments: Arguments):
     from koopsim import zoo
 
     model = zoo.load(arguments.what)
-    if not isinstance(model, nn.ModuleList):
-        return model
-    if not 0 <= arguments.picture < len(model):
-        raise KoopsimError(f"--picture is {arguments.picture}; this run has {len(model)}, counted from 0.")
-    return model[arguments.picture]
+    return one_of(model, arguments.picture) if isinstance(model, nn.ModuleList) else model
+
+
+def one_of(models: Any, picture: int) -> Any:
+    """The network that --picture says."""
+    if not 0 <= picture < len(models):
+        raise KoopsimError(f"--picture is {picture}; this run has {len(models)}, counted from 0.")
+    return models[picture]
 
 
 def _hub(arguments: Arguments, name: str, config, folder: Path) -> int:

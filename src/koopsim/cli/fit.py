@@ -148,10 +148,9 @@ def _show_signal(result: dict[str, Any], folder: Path) -> None:
     rate = f" at {result['rate']:,} a second" if result["rate"] else ""
     print(f"{result['signal']}  {shape} samples{rate}, {result['channels']} channel{'s' * (result['channels'] > 1)}")
     for name, title in (("sim-rff", "SIM (RFF only)"), ("tancik", "Tancik et al.")):
-        if name in result:
-            own = result[name]
-            told = f"{own['psnr']:.2f} dB after {own['steps']:,} steps in {own['seconds']:.1f} s"
-            print(f"  {title:<15} {told}, {own['parameters']:,} weights")
+        own = result[name]
+        told = f"{own['psnr']:.2f} dB after {own['steps']:,} steps in {own['seconds']:.1f} s"
+        print(f"  {title:<15} {told}, {own['parameters']:,} weights")
     print(f"  network {result['network_bytes']:,} bytes, the file {result['file_bytes']:,}")
     print(f"  in {folder}/: {', '.join(result['files'])}")
 

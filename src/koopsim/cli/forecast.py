@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from koopsim.cli import parse
-from koopsim.cli.observed import DataArguments, data_lines, fit_series, not_for, write_files
+from koopsim.cli.observed import DataArguments, data_lines, fit_series, not_for
+from koopsim.cli.written import say_files, write_forecast
 from koopsim.errors import KoopsimError
+from koopsim.files.json import json_text
 
 HELD_BACK = 0.25  # of the longest trajectory measures the errors
 OF_EDMD = ("rank", "delays", "control", "dictionary", "degree", "features", "bandwidth")
@@ -84,31 +86,16 @@ def main(argv: list[str]) -> int:
             found = forecast_by_edmd(seen, _steps(arguments, seen), model, HELD_BACK)
     except ValueError as error:
         raise KoopsimError(f"{arguments.what}: {' '.join(str(error).split()).rstrip('.')}.") from error
-    values = found.to_dict()
-    files = _save_forecast(found, arguments) if arguments.out else []
+    values, table = found.to_dict(), io.StringIO()
+    csv.writer(table).writerows(found.rows())
+    files = write_forecast(arguments, found.plot, table.getvalue(), values)
     if arguments.json:
-        from koopsim.files.json import json_text
-
         print(json_text({"what": str(arguments.what), **values, "files": files}))
         return 0
     print("\n".join([*data_lines(arguments.what, seen, model), *found.lines()]))
-    if files:
-        print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
+    say_files(arguments.out, files)
     return 0
 
 
 def _steps(arguments: Arguments, seen: Any) -> int:
     return max(1, len(seen.pieces[seen.longest]) // 4) if arguments.steps is None else arguments.steps
-
-
-def _save_forecast(found: Any, arguments: Arguments) -> list[str]:
-    """forecast.csv, .json and .png, each whole or not at all."""
-    from koopsim.files.json import json_text
-
-    text, picture = io.StringIO(), io.BytesIO()
-    csv.writer(text).writerows(found.rows())
-    found.plot().savefig(picture, format="png", dpi=110)
-    assert arguments.out is not None
-    named = {"forecast.png": picture.getvalue(), "forecast.csv": text.getvalue().encode()}
-    named["forecast.json"] = (json_text(found.to_dict()) + "\n").encode()
-    return write_files(named, arguments.out, arguments.overwrite, "forecast")

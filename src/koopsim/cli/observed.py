@@ -100,18 +100,3 @@ def data_lines(path: Path, seen: Any, model: Any = None) -> list[str]:
 
 def _pieces(seen: Any) -> str:
     return "trajectories" if len(set(seen.trajectories)) == len(seen.pieces) else "pieces"
-
-
-def write_files(named: dict[str, bytes], out: Path, overwrite: bool, verb: str) -> list[str]:
-    """Each whole or not at all; the paths written."""
-    from koopsim.files import folders
-    from koopsim.runs import write_atomically
-
-    with folders.held(out):
-        folders.claim(out, verb, list(named), overwrite)
-        try:
-            for name, data in named.items():
-                write_atomically(out / name, data)
-        except OSError as error:
-            raise KoopsimError(f"Cannot write into {out}: {error.strerror}.") from error
-    return [str(out / name) for name in named]

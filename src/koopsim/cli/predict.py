@@ -1,15 +1,15 @@
-"""koopsim predict: what a trained run says of pictures, or of sequences."""
+"""koopsim predict: what a trained run says of pictures, of a table or of sequences."""
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from koopsim.cli import parse, table_rows
+from koopsim.cli import parse
 from koopsim.cli.table_rows import learnt_a_table
+from koopsim.cli.written import refuse_existing, write_answers
 from koopsim.errors import KoopsimError
 
 
@@ -42,36 +42,38 @@ def main(argv: list[str]) -> int:
         raise KoopsimError("Name pictures: koopsim predict RUN a.png b.jpg, or a folder of them.")
     if arguments.out is not None and arguments.out.suffix not in (".csv", ".json"):
         raise KoopsimError(f"--out is {arguments.out}; give a file that ends in .csv or .json.")
-    if arguments.out is not None and arguments.out.exists() and not arguments.overwrite:
-        raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
-    if learnt_a_table(arguments.what):
-        return table_rows.predict_rows(arguments)
+    refuse_existing(arguments.out, arguments.overwrite)
+    found, told = _answers(arguments)
+    if arguments.out is None:
+        sys.stdout.write(found.json() + "\n" if arguments.json else found.csv())
+    else:
+        write_answers(found, arguments.out)
+        print(f"{told} in {arguments.out}", file=sys.stderr)
+    return 0
+
+
+def _answers(arguments: Arguments) -> tuple[Any, str]:
+    """What the run says, and how many answers these are."""
     from koopsim import datasets, zoo
     from koopsim.cli.sequences import answer_sequences, takes_sequences
     from koopsim.datasets.inputs import ImageInputs, picture_files
     from koopsim.engine.drive import pick_device
     from koopsim.predicting import predict
+    from koopsim.table_answers import answer_table
 
-    if takes_sequences(arguments.what) is not None:
-        if len(arguments.pictures) != 1:
+    what, given = arguments.what, arguments.pictures
+    if learnt_a_table(what):
+        if len(given) != 1:
+            raise KoopsimError(f"{len(given)} tables are named; koopsim predict RUN TABLE takes one at a time.")
+        model: Any = zoo.load(what, pick_device(arguments.device))
+        found = answer_table(model, model.takes, given[0])
+        return found, f"{len(found):,} rows foretold"
+    if takes_sequences(what) is not None:
+        if len(given) != 1:
             raise KoopsimError("This run reads sequences: give one file or folder of them.")
-        found = answer_sequences(arguments.what, arguments.pictures[0], arguments.device, judge=False)
-        return _written(json.dumps(found.as_list(), indent=2), found.csv(), len(found.rows), arguments)
-    files = picture_files(arguments.pictures)
-    model = zoo.load(arguments.what, pick_device(arguments.device))
+        found = answer_sequences(what, given[0], arguments.device, judge=False)
+        return found, f"{len(found.rows)} answers"
+    files = picture_files(given)
+    model = zoo.load(what, pick_device(arguments.device))
     found = predict(model, files, ImageInputs.of(datasets.load_images(arguments.data)) if arguments.data else None)
-    return _written(found.json(), found.csv(), len(found), arguments)
-
-
-def _written(as_json: str, as_csv: str, count: int, arguments: Arguments) -> int:
-    """The answers as they were asked for: to standard output, or to a file."""
-    from koopsim.runs import write_atomically
-
-    wants_json = arguments.json if arguments.out is None else arguments.out.suffix == ".json"
-    text = as_json + "\n" if wants_json else as_csv
-    if arguments.out is None:
-        sys.stdout.write(text)
-    else:
-        write_atomically(arguments.out, text.encode())
-        print(f"{count} answers in {arguments.out}", file=sys.stderr)
-    return 0
+    return found, f"{len(found)} answers"

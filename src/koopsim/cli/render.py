@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from koopsim.cli import parse
+from koopsim.cli.written import require_place
 from koopsim.errors import KoopsimError
 
 AT_ONCE = {".jpg": ("JPEG", 65_500), ".jpeg": ("JPEG", 65_500), ".webp": ("WEBP", 16_383)}  # format, longest side
@@ -39,18 +40,12 @@ class Arguments:
 def main(argv: list[str]) -> int:
     arguments = parse(Arguments, argv, "render")
     region = read_region(arguments.region)
-    if arguments.out.exists() and not arguments.overwrite:
-        raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
-    if not arguments.out.parent.is_dir():
-        raise KoopsimError(f"There is no folder {arguments.out.parent} to write {arguments.out.name} into.")
+    require_place(arguments.out, arguments.overwrite)
     from koopsim.engine.drive import pick_device
-    from koopsim.files.writing import refuse_special, sweep
     from koopsim.picture_network import load_network
 
-    refuse_special(arguments.out)
     if arguments.out.suffix.lower() not in (".png", *AT_ONCE):
         raise KoopsimError(f"--out is {arguments.out}; give a file that ends in .png, .jpg or .webp.")
-    sweep(arguments.out.parent)
     device = pick_device(arguments.device)
     model, info = load_network(arguments.model, device)
     shape = ((region[2] - region[0]) * info.width, (region[3] - region[1]) * info.height)

@@ -79,11 +79,9 @@ def show(table) -> None:
     from koopsim.cli.terminal import show_table
 
     widths = [max(len(row[i]) for row in (table.head, *table.rows)) for i in range(len(table.head))]
-    count, width = len(widths), get_terminal_size().columns
-    while count > table.words + 1 and 2 + sum(w + 2 for w in widths[:count]) > width:
-        count -= 1
-    if 2 + sum(w + 2 for w in widths[:count]) > width:
-        count = len(widths)
+    room = get_terminal_size().columns - 2
+    fits = [n for n in range(table.words + 1, len(widths) + 1) if sum(w + 2 for w in widths[:n]) <= room]
+    count = max(fits, default=len(widths))
     left = table.head[count:]
     more = f" Not shown here: {', '.join(left)}." if left else ""
     rows = [row[:count] for row in table.rows]

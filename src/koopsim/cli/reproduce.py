@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
         raise KoopsimError("Name a table or figure: koopsim reproduce table1, or all. --scale smoke ends in minutes.")
     from koopsim.engine.drive import Stopped, pick_device
     from koopsim.progress import Progress
-    from koopsim.reproduction import BEFORE, Wanted, draw_report, missing_data, plan, searched, work
+    from koopsim.reproduction import BEFORE, Wanted, draw_report, plan, refuse_missing_data, searched, work
     from koopsim.searching.carrying_out import How
     from koopsim.training import Session
 
@@ -64,9 +64,7 @@ def main(argv: list[str]) -> int:
     announce(jobs, str(session.device))
     if arguments.dry_run:
         return _say_json(jobs, []) if arguments.json else 0
-    missing = missing_data(jobs)
-    if missing:
-        raise KoopsimError(f"These data sets are not here: fetch them with 'koopsim data get {' '.join(missing)}'.")
+    refuse_missing_data(jobs)
     try:
         if wanted.search:
             how = How(session, retrain=0, shown=Progress)

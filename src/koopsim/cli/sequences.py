@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from koopsim.cli.written import refuse_existing, say_figures, say_files, write_answers, write_forecast
 from koopsim.datasets.inputs import read_inputs
 from koopsim.datasets.sequence_inputs import SequenceInputs
 from koopsim.errors import KoopsimError
@@ -44,7 +44,6 @@ def _intervals(what: Path | str) -> dict[str, Any]:
 def forecast_run(arguments: Any) -> int:
     """How each sequence of a file goes on, by a trained run."""
     from koopsim import zoo
-    from koopsim.cli.observed import write_files
     from koopsim.engine.drive import pick_device
     from koopsim.sequence_answers import draw_forecasts, forecasts, read_for
 
@@ -66,14 +65,8 @@ def forecast_run(arguments: Any) -> int:
     rows = found.rows()
     values = {"what": str(arguments.what), "data": str(arguments.data), "coverage": found.coverage}
     values |= {"ahead": ahead, "forecasts": rows.as_list()}
-    text = json_text(values)
-    files: list[str] = []
-    if arguments.out:
-        picture = io.BytesIO()
-        draw_forecasts(found).savefig(picture, format="png", dpi=110)
-        named = {"forecast.png": picture.getvalue(), "forecast.csv": rows.csv().encode()}
-        named["forecast.json"] = (text + "\n").encode()
-        files = write_files(named, arguments.out, arguments.overwrite, "forecast")
+    json_text(values)  # what is no figure is said before anything is drawn
+    files = write_forecast(arguments, lambda: draw_forecasts(found), rows.csv(), values)
     if arguments.json:
         print(json_text(values | {"files": files}))
         return 0
@@ -83,8 +76,7 @@ def forecast_run(arguments: Any) -> int:
         print(f"  {line}")
     if len(rows.rows) > 12:
         print(f"  ... {len(rows.rows) - 12} rows more" + ("" if files else "; --out FOLDER writes all of them"))
-    if files:
-        print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
+    say_files(arguments.out, files)
     return 0
 
 
@@ -108,24 +100,20 @@ def answer_sequences(what: str, path: Path | str, device: str, judge: bool = Tru
 
 def evaluate_sequences(arguments: Any, name: str) -> int:
     """The figures of a run on another file, by the scaling and the intervals it was trained with; all rows to --out."""
-    from koopsim.runs import write_atomically
-
     if arguments.out is not None and arguments.out.suffix != ".csv":
         raise KoopsimError(f"--out is {arguments.out}; the answers for other sequences go into a .csv.")
-    if arguments.out is not None and arguments.out.exists() and not arguments.overwrite:
-        raise KoopsimError(f"{arguments.out} exists; add --overwrite, or give another --out.")
+    refuse_existing(arguments.out, arguments.overwrite)
     found = answer_sequences(arguments.what, arguments.data, arguments.device)
     if not found.figures and arguments.out is None:
         raise KoopsimError(f"{arguments.data} has no labels to compare with; koopsim predict names the sequences.")
     if arguments.out is not None:
-        write_atomically(arguments.out, found.csv().encode())
+        write_answers(found, arguments.out)
     files = [str(arguments.out)] if arguments.out else []
     if arguments.json:
         print(json_text({"name": name, "data": arguments.data, **found.figures, "files": files}))
         return 0
     print(f"{name} on {arguments.data}")
-    for key, value in found.figures.items():
-        print(f"  {key:<18} {value:.6g}")
+    say_figures(found.figures)
     if files:
         print(f"  {len(found.rows)} rows are in {files[0]}")
     return 0

@@ -1,6 +1,5 @@
 """koopsim spectrum: does it settle, oscillate or blow up? For a matrix, a trajectory, a trained run or a cell."""
 
-import io
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +11,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from koopsim.cli import parse
-from koopsim.cli.observed import DataArguments, data_lines, dictionary_of, fit_series, write_files
+from koopsim.cli.export import one_of
+from koopsim.cli.observed import DataArguments, data_lines, dictionary_of, fit_series
+from koopsim.cli.written import png_of, say_files, write_files
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 
@@ -79,8 +80,7 @@ def main(argv: list[str]) -> int:
         print(json_text({"what": name, **answer.values, "files": files}))
         return 0
     print("\n".join(answer.lines))
-    if files:
-        print(f"in {arguments.out}/: {', '.join(Path(f).name for f in files)}")
+    say_files(arguments.out, files)
     return 0
 
 
@@ -135,9 +135,7 @@ def of_run(arguments: Arguments) -> Answer:
     name, run = RunDirectory(arguments.what).read_config()
     model = load_run(arguments.what)
     if isinstance(model, nn.ModuleList):
-        if not 0 <= arguments.picture < len(model):
-            raise KoopsimError(f"--picture is {arguments.picture}; this run has {len(model)}, counted from 0.")
-        model, name = model[arguments.picture], f"{name}, picture {arguments.picture}"
+        model, name = one_of(model, arguments.picture), f"{name}, picture {arguments.picture}"
     model = model.sim if isinstance(model, StartedSIM) else model
     if isinstance(model, SIM):
         return of_sim(model, name, run, arguments)
@@ -269,10 +267,6 @@ class Stages:
 
 def _save_answer(answer: Answer, out: Path, overwrite: bool = False) -> list[str]:
     """Pictures and verdict.json, each whole or not at all, and none before all are drawn."""
-    drawn = {}
-    for name, figure in answer.figures.items():
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=110)
-        drawn[f"{name}.png"] = buffer.getvalue()
+    drawn = {f"{name}.png": png_of(figure) for name, figure in answer.figures.items()}
     drawn["verdict.json"] = (json_text(answer.values) + "\n").encode()
     return write_files(drawn, out, overwrite, "spectrum")

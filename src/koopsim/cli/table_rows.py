@@ -1,11 +1,11 @@
-"""`eval` and `predict` of a run that learnt a table: answers row by row, and figures where the truth is known."""
+"""`eval` of a run that learnt a table on another one: figures where the truth is known, and answers row by row."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
+from koopsim.cli.written import refuse_existing, say_figures, write_answers
 from koopsim.datasets.inputs import FILE, read_inputs
 from koopsim.datasets.table_inputs import TableInputs
 from koopsim.errors import KoopsimError
@@ -19,14 +19,6 @@ def learnt_a_table(what: str) -> bool:
     return (Path(what) / FILE).exists() and isinstance(read_inputs(Path(what)), TableInputs)
 
 
-def refuse_out(out: Path | None, overwrite: bool) -> None:
-    """The file of answers is a .csv or a .json, and nobody's yet."""
-    if out is not None and out.suffix not in ENDINGS:
-        raise KoopsimError(f"--out is {out}; the answers of a table's run go to a file that ends in .csv or .json.")
-    if out is not None and out.exists() and not overwrite:
-        raise KoopsimError(f"{out} exists; add --overwrite, or give another --out.")
-
-
 def evaluate_rows(arguments: Any) -> int:
     """The figures on another table, or on a split of the run's own; with --out every row's answer."""
     from koopsim import zoo
@@ -35,7 +27,10 @@ def evaluate_rows(arguments: Any) -> int:
     from koopsim.table_answers import answer_table, asked_of
     from koopsim.tasks.table import TableTask, table_figures
 
-    refuse_out(arguments.out, arguments.overwrite)
+    if arguments.out is not None and arguments.out.suffix not in ENDINGS:
+        what = "the answers of a table's run go to a file that ends in .csv or .json"
+        raise KoopsimError(f"--out is {arguments.out}; {what}.")
+    refuse_existing(arguments.out, arguments.overwrite)
     name, run = RunDirectory(arguments.what).read_config()
     model: Any = zoo.load(arguments.what, pick_device(arguments.device))
     inputs = model.takes
@@ -58,39 +53,10 @@ def evaluate_rows(arguments: Any) -> int:
         print(json_text(values))
         return 0
     print(f"{name} on {where}, {len(table):,} rows")
-    for key, value in figures.items():
-        print(f"  {key:<18} {value:.6g}")
+    say_figures(figures)
     if arguments.out is not None:
         print(f"  every row's answer is in {arguments.out}")
     return 0
-
-
-def predict_rows(arguments: Any) -> int:
-    """Every row's answer, on standard output or in a file."""
-    from koopsim import zoo
-    from koopsim.engine.drive import pick_device
-    from koopsim.table_answers import answer_table
-
-    if len(arguments.pictures) != 1:
-        raise KoopsimError(
-            f"{len(arguments.pictures)} tables are named; koopsim predict RUN TABLE takes one at a time."
-        )
-    refuse_out(arguments.out, arguments.overwrite)
-    model: Any = zoo.load(arguments.what, pick_device(arguments.device))
-    found = answer_table(model, model.takes, arguments.pictures[0])
-    if arguments.out is None:
-        sys.stdout.write(json_text(found.as_list()) + "\n" if arguments.json else found.csv())
-        return 0
-    write_answers(found, arguments.out)
-    print(f"{len(found):,} rows foretold in {arguments.out}", file=sys.stderr)
-    return 0
-
-
-def write_answers(answers: Any, out: Path) -> None:
-    from koopsim.runs import write_atomically
-
-    text = json_text(answers.as_list()) + "\n" if out.suffix == ".json" else answers.csv()
-    write_atomically(out, text.encode())
 
 
 def told_of(result: dict[str, Any]) -> list[str]:

@@ -98,44 +98,56 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE.format(presets=preset_lines()))
         return 0
-    if argv[0].startswith("-") and _given(argv, "--data"):
-        argv = ["", *argv]  # the data says which preset
-    if argv[0].startswith("-"):
-        raise KoopsimError("Name the preset first: koopsim train PRESET [options]. 'koopsim presets' lists them.")
-    asked, name, rest = argv, argv[0], argv[1:]
+    argv = named_first(argv, "train")
+    name, rest = argv[0], argv[1:]
     _begin(name, rest)
     # These three decide the defaults of all other options, so they are read before them.
-    scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"
-    if _given(rest, "--recipe") == "best":
+    scale = "smoke" if given(rest, "--scale") == "smoke" else "paper"
+    if given(rest, "--recipe") == "best":
         name = f"{name.removesuffix(':best')}:best"
-    data = _given(rest, "--data")
+    data, size = given(rest, "--data"), given(rest, "--size")
     if data is not None:
         from koopsim.cli.own_data import on_own_data
 
-        name, run = on_own_data(name, data, rest, _size(_given(rest, "--size")))
+        name, run = on_own_data(name, data, rest, _size(size))
     else:
         run = run_of(name, scale)
-    if data is None and _given(rest, "--size") is not None:
-        raise KoopsimError("--size is for pictures of your own: give --data FOLDER too.")
+        if size is not None:
+            raise KoopsimError("--size is for pictures of your own: give --data FOLDER too.")
     default = Arguments(run, TrainOptions(scale=scale, recipe="best" if name.endswith(":best") else "paper"))
     arguments = parse(Arguments, rest, f"train {name}", default)
-    if data is None and arguments.columns.said():
-        raise KoopsimError(f"--{arguments.columns.said()[0]} is for data of your own: give --data FILE too.")
-    return _train(arguments.options, arguments.run, name, asked)
+    if data is None:
+        refuse_columns(arguments.columns)
+    return _train(arguments.options, arguments.run, name, argv)
+
+
+def named_first(argv: list[str], verb: str) -> list[str]:
+    """The arguments with a preset's name first; an empty one where it is left to --data."""
+    if not argv[0].startswith("-"):
+        return argv
+    if not given(argv, "--data"):
+        raise KoopsimError(f"Name the preset first: koopsim {verb} PRESET [options]. 'koopsim presets' lists them.")
+    return ["", *argv]
+
+
+def refuse_columns(columns: OwnColumns) -> None:
+    """What is said of a table where none is given."""
+    if columns.said():
+        raise KoopsimError(f"--{columns.said()[0]} is for data of your own: give --data FILE too.")
 
 
 def _begin(name: str, rest: list[str]) -> None:
     """Begin with what needs no PyTorch: the preset's data set and a GPU's context, if these words will use them."""
     if {"-h", "--help"} & {*rest}:
         return
-    if _given(rest, "--data") is None and _given(rest, "--scale") != "smoke":
+    if given(rest, "--data") is None and given(rest, "--scale") != "smoke":
         read_ahead(name.split("/")[0])  # a name of none begins nothing
-    several = _given(rest, "--devices") or _given(rest, "--backend") or "RANK" in os.environ
-    if not several and _given(rest, "--device") in (None, "auto", "cuda", "cuda:0"):
+    several = given(rest, "--devices") or given(rest, "--backend") or "RANK" in os.environ
+    if not several and given(rest, "--device") in (None, "auto", "cuda", "cuda:0"):
         wake_gpu()
 
 
-def _given(argv: list[str], option: str) -> str | None:
+def given(argv: list[str], option: str) -> str | None:
     """The value of an option among the arguments."""
     pairs = [*itertools.pairwise(argv), *(tuple(a.split("=", 1)) for a in argv if "=" in a)]
     return next((value for key, value in pairs if key == option), None)
@@ -176,7 +188,7 @@ def say_precision(argv: list[str], run: Run, device: str) -> None:
 
     from koopsim.engine.stacked import on_device
 
-    asked = _given(argv, "--precision")
+    asked = given(argv, "--precision")
     used = asked and on_device(run, torch.device(device)).precision
     if used != asked:
         print(f"koopsim: --precision {asked} is a GPU's; on {device} this computes in {used}.", file=sys.stderr)

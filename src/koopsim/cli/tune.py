@@ -9,7 +9,7 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.cli.own_data import on_own_data
-from koopsim.cli.train import _given, say_precision
+from koopsim.cli.train import given, named_first, refuse_columns, say_precision
 from koopsim.cli.tune_lines import show_pictures, show_search
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
@@ -124,18 +124,15 @@ def main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         print(USAGE.format(presets=preset_lines()))
         return 0
-    if argv[0].startswith("-") and _given(argv, "--data"):
-        argv = ["", *argv]  # the data says which preset
-    if argv[0].startswith("-"):
-        raise KoopsimError("Name the preset first: koopsim tune PRESET [options]. 'koopsim presets' lists them.")
+    argv = named_first(argv, "tune")
     name, rest = argv[0], argv[1:]
-    scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"  # decides the defaults of all other options
-    data = _given(rest, "--data")
+    scale = "smoke" if given(rest, "--scale") == "smoke" else "paper"  # decides the defaults of all other options
+    data = given(rest, "--data")
     name, run = on_own_data(name, data, rest, None) if data is not None else (name, run_of(name, scale))
     default = Arguments(run, TuneOptions(scale=scale))
     arguments = parse(Arguments, rest, f"tune {name}", default)
-    if data is None and arguments.columns.said():
-        raise KoopsimError(f"--{arguments.columns.said()[0]} is for data of your own: give --data FILE too.")
+    if data is None:
+        refuse_columns(arguments.columns)
     return _tune(arguments.options, _search(arguments.options, arguments.run, name), argv)
 
 

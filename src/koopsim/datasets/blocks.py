@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koopsim.datasets.folder import decode, listed_pictures
+from koopsim.datasets.folder import decode_files, listed_pictures
 from koopsim.datasets.images import Images, stratified_split
-from koopsim.datasets.npz import SHARE, oriented, require_two
+from koopsim.datasets.npz import SHARE, numbered, oriented, require_two
 from koopsim.errors import KoopsimError
 from koopsim.registry import DATASETS
 
@@ -128,11 +128,7 @@ class FileSource(Source):
         self.files, self.labels, self.shape = list(files), labels, shape
 
     def read(self, rows: Rows) -> NDArray[np.uint8]:
-        channels, height, width = self.shape
-        x = np.empty((len(rows), *self.shape), np.uint8)
-        for own, row in zip(x, rows, strict=True):
-            own[:] = decode(self.files[int(row)], channels, (width, height))
-        return x
+        return decode_files([self.files[int(row)] for row in rows], self.shape)
 
     def identity(self) -> str:
         named = hashlib.sha256("\0".join(f"{f.name} {f.stat().st_size}" for f in self.files).encode())
@@ -263,16 +259,12 @@ def _arrays(found: dict[str, FileArray], path: Path, size: tuple[int, int] | Non
     if missing:
         raise KoopsimError(f"{path} has no {', '.join(missing)}; to be streamed it needs x and y of train and of test.")
     labels = {split: found[f"y_{split}"].whole() for split in SPLITS}
-    values = np.unique(labels["train"])
-    strange = sorted(set(np.unique(labels["test"]).tolist()) - set(values.tolist()))
-    if strange:
-        raise KoopsimError(f"{path}: the label {strange[0]!r} is in y_test but not in y_train; training needs it too.")
+    values, *codes = numbered(path, *(labels[split].ravel() for split in SPLITS))
     parts = []
-    for split in SPLITS:
+    for split, y in zip(SPLITS, codes, strict=True):
         x = found[f"x_{split}"]
         if x.dtype != np.uint8:
             raise KoopsimError(f"{path}, x_{split} is {x.dtype}; expected uint8 from 0 to 255.")
-        y = np.searchsorted(values, labels[split].ravel()).astype(np.int64)
         parts.append(ArraySource(x, y, f"{path}, x_{split}"))
     if size is not None and size != (parts[0].shape[2], parts[0].shape[1]):
         raise KoopsimError(f"{path} holds arrays of {parts[0].shape[1:]} pixels; scale them before they are streamed.")

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps
 from koopsim.datasets.images import Images
 from koopsim.datasets.npz import split_in_two
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID
-from koopsim.datasets.split_folders import folders_in, split_folders
+from koopsim.datasets.split_folders import folders_in, say_no_test, split_folders
 from koopsim.errors import KoopsimError
 from koopsim.files.picture import opened_picture
 
@@ -89,11 +89,7 @@ def _halves(path: Path) -> tuple[Path, Path | None]:
             "its classes into train/ (a validation set is split off train/ anyway)."
         )
     if VALID in parts:
-        warnings.warn(
-            f"{path} has no test/: {parts[VALID].name}/ is what is tested on, and a validation set is split off "
-            f"{parts[TRAIN].name}/.",
-            stacklevel=2,
-        )
+        say_no_test(path, parts)
     return parts[TRAIN], parts.get(TEST, parts.get(VALID))
 
 
@@ -151,10 +147,7 @@ def _decode_all(found: PictureList, path: Path) -> np.ndarray:
             f"{path}: {len(found.files):,} pictures of {width} x {height} need {needed / 2**30:.0f} GiB of memory; "
             "give a --size, a classifier here wants some 32 to 128 pixels a side, or --task.stream yes."
         )
-    x = np.empty((len(found.files), *found.shape), np.uint8)
-    for row, file in zip(x, found.files, strict=True):
-        row[:] = decode(file, channels, (width, height))
-    return x
+    return decode_files(found.files, found.shape)
 
 
 def _look(file: Path) -> tuple[str, tuple[int, int]]:
@@ -177,6 +170,15 @@ def _looks(files: Sequence[Path], skip: bool) -> tuple[dict[Path, tuple[str, tup
                 raise
             lost.append(str(error))
     return found, tuple(lost)
+
+
+def decode_files(files: Sequence[Path], shape: tuple[int, int, int]) -> np.ndarray:
+    """(n, channels, height, width) of the pictures in files, brought to the `shape` of one."""
+    channels, height, width = shape
+    x = np.empty((len(files), *shape), np.uint8)
+    for row, file in zip(x, files, strict=True):
+        row[:] = decode(file, channels, (width, height))
+    return x
 
 
 def decode(file: Path, channels: int, size: tuple[int, int]) -> np.ndarray:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from koopsim.datasets.table import Column, DataTable, read_table
+from koopsim.datasets.columns import Column, DataTable
+from koopsim.datasets.table import read_table
 
 NAMED = {"breast-cancer": "load_breast_cancer", "wine": "load_wine", "iris": "load_iris", "diabetes": "load_diabetes"}
 TARGET = "target"

@@ -29,14 +29,20 @@ def read_images(path: Path) -> Images:
     splits = [(names[i], names[i + 1]) for i in range(0, len(names), 2)]
     xs = [_images(arrays[x], f"{path}, {x}") for x, _ in splits]
     ys = [_labels(arrays[y], len(pictures), f"{path}, {y}") for (_, y), pictures in zip(splits, xs, strict=True)]
-    values = np.unique(ys[0])
+    values, *codes = numbered(path, *ys)
     classes = tuple(str(value) for value in values)
     if len(xs) == 1:
-        return split_in_two(str(path), xs[0], np.searchsorted(values, ys[0]).astype(np.int64), classes)
-    if unknown := sorted(set(ys[1].tolist()) - set(values.tolist())):
-        raise KoopsimError(f"{path}: the label {unknown[0]!r} is in y_test but not in y_train; training needs it too.")
-    train, test = ((x, np.searchsorted(values, y).astype(np.int64)) for x, y in zip(xs, ys, strict=True))
+        return split_in_two(str(path), xs[0], codes[0], classes)
+    train, test = zip(xs, codes, strict=True)
     return Images(str(path), train, test, classes)
+
+
+def numbered(path: Path, train: np.ndarray, *test: np.ndarray) -> tuple[np.ndarray, ...]:
+    """(the different labels of the training part, each part as their numbers); a label for testing alone is refused."""
+    values = np.unique(train)
+    if unknown := sorted({label for y in test for label in np.unique(y).tolist()} - set(values.tolist())):
+        raise KoopsimError(f"{path}: the label {unknown[0]!r} is in y_test but not in y_train; training needs it too.")
+    return values, *(np.searchsorted(values, y).astype(np.int64) for y in (train, *test))
 
 
 def split_in_two(name: str, x: np.ndarray, y: np.ndarray, classes: tuple[str, ...]) -> Images:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from koopsim.datasets.table import Column
+from koopsim.datasets.columns import Column
 from koopsim.errors import KoopsimError
 
 TRAIN, VALID, TEST = 0, 1, 2

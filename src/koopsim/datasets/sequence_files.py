@@ -20,7 +20,7 @@ from koopsim.datasets.row_splits import TEST, TRAIN, VALID
 from koopsim.datasets.sequence_arrays import read_sequence_arrays
 from koopsim.datasets.sequence_tables import long_table, rows_of_text
 from koopsim.datasets.sequences import Array, Sequences, rounded
-from koopsim.datasets.split_folders import folders_in, split_folders
+from koopsim.datasets.split_folders import folders_in, say_no_test, split_folders
 from koopsim.datasets.table import ENDINGS, read_table
 from koopsim.errors import KoopsimError
 from koopsim.files.arrays import read_npy
@@ -134,11 +134,7 @@ def _marks(path: Path, split: dict[int, Path], marks: list[int]) -> Array:
     """The mark of each sequence; what is called valid is tested on where nothing is called test."""
     found = np.array(marks, np.int8)
     if TEST not in split:
-        warnings.warn(
-            f"{path} has no test/: {split[VALID].name}/ is what is tested on, and a validation set is split off "
-            f"{split[TRAIN].name}/.",
-            stacklevel=2,
-        )
+        say_no_test(path, split)
         found[found == VALID] = TEST
     return found
 

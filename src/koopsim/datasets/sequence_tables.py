@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from koopsim.datasets.columns import Column, DataTable
 from koopsim.datasets.sequences import Array, Sequences
-from koopsim.datasets.table import Column, DataTable
 from koopsim.errors import KoopsimError
 from koopsim.files.memory import require_memory
 from koopsim.kinds import OwnColumns

@@ -20,10 +20,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from koopsim.datasets.columns import row_or_line
 from koopsim.datasets.delimited import Delimited, comma_number, is_missing
-from koopsim.datasets.table import row_or_line
 from koopsim.errors import KoopsimError, did_you_mean
 from koopsim.files.arrays import read_npy, read_npz
+from koopsim.files.arrow import arrow_table
 from koopsim.files.memory import require_memory
 from koopsim.files.netcdf import is_time, read_netcdf
 from koopsim.files.opened import MEBI, require_plain
@@ -112,8 +113,8 @@ def _numbers(array: Array, where: str) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64, copy=False)
 
 
-def _default_names(width: int, prefix: str = "z") -> tuple[str, ...]:
-    return tuple(f"{prefix}{j}" for j in range(width))
+def _default_names(width: int) -> tuple[str, ...]:
+    return tuple(f"z{j}" for j in range(width))
 
 
 def _read_npy(path: Path) -> Series:
@@ -232,25 +233,10 @@ def _table(columns: dict[str, Array], path: Path) -> Series:
 
 
 def _read_parquet(path: Path) -> Series:
-    try:
-        import pyarrow.parquet as parquet
-    except ImportError:
-        raise KoopsimError(f"{path} needs pyarrow: pip install 'koopsim[data]'.") from None
-    try:
-        described = parquet.ParquetFile(path).metadata
-        require_memory(16 * described.num_rows * described.num_columns, f"{path} asks for")
-        table = parquet.read_table(path)
+    with arrow_table(path, 16) as table:
         columns = {name: table.column(name).to_numpy() for name in table.column_names}
-    except KoopsimError:
-        raise
-    except Exception as error:  # what a damaged file makes of a C++ library is not one kind of error
-        raise KoopsimError(f"{path} cannot be read as Parquet: {_first(error)}.") from error
     return _table(columns, path)
 
 
 def _read_netcdf(path: Path) -> Series:
     return _variables(read_netcdf(path), path)
-
-
-def _first(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
-from koopsim.datasets.row_splits import SPELLINGS, TEST, TRAIN, VALID
+from koopsim.datasets.row_splits import SPELLINGS, TRAIN, VALID
 from koopsim.errors import KoopsimError
-
-CALLED = {TRAIN: "train", VALID: "valid", TEST: "test"}
 
 
 def folders_in(path: Path) -> dict[str, Path]:
@@ -35,3 +34,12 @@ def split_folders(path: Path) -> dict[int, Path]:
     if TRAIN not in found:
         raise KoopsimError(f"{path} has {said} but no train/; put what is to be learnt from into {path}/train.")
     return found
+
+
+def say_no_test(path: Path, parts: dict[int, Path]) -> None:
+    """What is called valid is tested on where nothing is called test."""
+    warnings.warn(
+        f"{path} has no test/: {parts[VALID].name}/ is what is tested on, and a validation set is split off "
+        f"{parts[TRAIN].name}/.",
+        stacklevel=3,
+    )

@@ -1,165 +1,35 @@
-"""A table: columns of numbers or of words, from the files people have; or one line that says why not.
+"""A table (columns.py) from the files people have; or one line that says why not.
 
 .csv .tsv                 a line of names; empty cells, NA, nan, null and none are missing
 .parquet .arrow .feather  the same, typed (extra `data`)
 .npz                      arrays of as many rows each; (rows, d) becomes d columns, x0, x1, ...
 
-A column is numbers where every cell of it is one; between semicolons with decimal commas, if they all fit these. Words
-are kept as codes, so that a category takes four bytes a row. A few words among many numbers are warned of.
+A column is numbers where every cell of it is one; between semicolons with decimal commas, if they all fit these. A few
+words among many numbers are warned of.
 """
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from koopsim.datasets.delimited import Chunk, Delimited, comma_number, is_missing, is_number
-from koopsim.errors import KoopsimError, did_you_mean
+from koopsim.datasets.columns import Array, Column, DataTable, require_columns
+from koopsim.datasets.delimited import Chunk, Delimited, comma_number, is_missing
+from koopsim.errors import KoopsimError
 from koopsim.files.arrays import read_npz
+from koopsim.files.arrow import arrow_table
 from koopsim.files.memory import require_memory
 from koopsim.files.opened import require_plain
 
-Array = NDArray[Any]
 ENDINGS = (".csv", ".tsv", ".parquet", ".arrow", ".feather", ".npz")
 COPIES = 3  # of a table of numbers while it is used: as it was read, as a model sees it, a batch of it
-WORDS = 1000  # of a column that are looked at for dates
 WORD_BYTES = 60  # of a short text in Python, besides its letters
-EXACT = 1e15  # whole numbers below it are told digit by digit
 NEARLY, MANY = 0.95, 20  # that share of a column's cells and at least so many numbers: the others are worth a word
-DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}([ T]\d{1,2}:.*)?")
-
-
-@dataclass(frozen=True)
-class Column:
-    """Numbers, float64 with NaN where one is missing; or words, int32 codes with -1 where one is."""
-
-    name: str
-    values: Array
-    words: tuple[str, ...] | None = None
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    @property
-    def is_text(self) -> bool:
-        return self.words is not None
-
-    @property
-    def missing(self) -> Array:
-        """Which rows have nothing here."""
-        return self.values < 0 if self.is_text else np.isnan(self.values)
-
-    def take(self, rows: Any) -> Column:
-        return Column(self.name, self.values[rows], self.words)
-
-    def texts(self) -> list[str | None]:
-        """Each row's word, a number in its shortest form; None where it is missing."""
-        if self.words is not None:
-            return [None if code < 0 else self.words[code] for code in self.values.tolist()]
-        return [None if v != v else number_text(v) for v in self.values.tolist()]
-
-    def codes(self) -> tuple[Array, tuple[str, ...]]:
-        """(a code for each row, -1 where it is missing; what each stands for): only those that occur, in order."""
-        if self.words is None:
-            values, codes = np.unique(self.values, return_inverse=True)
-            codes = np.where(np.isnan(self.values), -1, codes).astype(np.int32)
-            return codes, tuple(number_text(v) for v in values[~np.isnan(values)].tolist())
-        used = sorted({self.words[c] for c in np.unique(self.values).tolist() if c >= 0})
-        place = {word: i for i, word in enumerate(used)}
-        table = np.array([*(place.get(word, -1) for word in self.words), -1], np.int32)
-        return table[self.values], tuple(used)
-
-    @property
-    def looks_like_dates(self) -> bool:
-        """Whether it holds words and each is written as a date."""
-        return bool(self.words) and all(DATE.fullmatch(word.strip()) for word in self.words[:WORDS])
-
-    @property
-    def example(self) -> str:
-        """One of its words that is not written as a number, if there is one."""
-        words = self.words or ("?",)
-        return next((word for word in words if not is_number(word)), words[0])
-
-    def require_whole(self, path: Path | str, what: str) -> None:
-        """Refuse a row in which nothing is here."""
-        gaps = np.flatnonzero(self.missing)
-        if len(gaps):
-            raise KoopsimError(
-                f"{path}: {len(gaps):,} rows have no {what} in column {self.name!r}, the first is "
-                f"{row_or_line(path, gaps[0])}; every row needs one."
-            )
-
-    def times(self, path: Path | str) -> Array:
-        """Numbers as they are; dates as seconds from the earliest one; anything else is refused."""
-        self.require_whole(path, "time")
-        if self.words is None:
-            return self.values
-        try:
-            moments = np.array(self.words, dtype="datetime64[ns]")
-        except ValueError:
-            raise KoopsimError(
-                f"{path}: column {self.name!r} holds {self.example!r}, which is no time; expected numbers, or dates "
-                "such as 2024-03-01 or 2024-03-01T12:30:00."
-            ) from None
-        return ((moments - moments.min()) / np.timedelta64(1, "s"))[self.values]
-
-
-def number_text(value: float) -> str:
-    """A number as short as it can be told: 3, not 3.0."""
-    return str(int(value)) if abs(value) < EXACT and value == int(value) else repr(value)
-
-
-def row_or_line(path: Any, row: int) -> str:
-    """Where a row, counted from 0, is found: the line of a text, or its number."""
-    file = Path(str(path))
-    if file.suffix.lower() in (".csv", ".tsv") and file.exists():
-        return f"line {Delimited(file).line_of(int(row))}"
-    return f"row {int(row) + 1}"
-
-
-class DataTable:
-    """Columns of equal length by name."""
-
-    def __init__(self, path: Path | str, columns: Iterable[Column]):
-        self.path, self.columns = path, {column.name: column for column in columns}
-        self.rows = len(next(iter(self.columns.values()))) if self.columns else 0
-
-    def __len__(self) -> int:
-        return self.rows
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self.columns)
-
-    def __getitem__(self, name: str) -> Column:
-        self.require([name])
-        return self.columns[name]
-
-    def require(self, names: Iterable[str]) -> None:
-        """Refuse a table without one of these columns."""
-        _require(self.path, self.names, names)
-
-    def take(self, rows: Any) -> DataTable:
-        return DataTable(self.path, [column.take(rows) for column in self.columns.values()])
-
-    def without(self, names: Sequence[str]) -> DataTable:
-        """The other columns; a name that there is not is refused."""
-        self.require(names)
-        return DataTable(self.path, [column for name, column in self.columns.items() if name not in names])
-
-
-def _require(path: Path | str, there: Sequence[str], names: Iterable[str]) -> None:
-    for name in names:
-        if name not in there:
-            raise KoopsimError(f"{path} has no column {name!r}." + did_you_mean(name, there))
 
 
 def read_table(path: Path | str, needed: Sequence[str] = ()) -> DataTable:
@@ -193,7 +63,7 @@ class _Otherwise(Exception):
 def _read_text(path: Path, needed: Sequence[str]) -> DataTable:
     file = Delimited(path)
     names = file.names or tuple(f"x{j}" for j in range(file.width))
-    _require(path, names, needed)
+    require_columns(path, names, needed)
     ways = (float, comma_number) if file.delimiter == ";" else (float,)
     tried = [0] * len(names)  # of the ways to read numbers; one that has tried all of them is words
     while True:
@@ -316,32 +186,16 @@ def _of_array(name: str, values: Array) -> Column:
 
 
 def _read_arrow(path: Path) -> DataTable:
-    try:
-        import pyarrow
-        from pyarrow import feather, parquet
-    except ImportError:
-        raise KoopsimError(f"{path} needs pyarrow: pip install 'koopsim[data]'.") from None
-    try:
-        if path.suffix.lower() == ".parquet":
-            described = parquet.ParquetFile(path).metadata
-            require_memory(8 * COPIES * described.num_rows * described.num_columns, f"{path} asks for")
-            table = parquet.read_table(path)
-        else:
-            require_memory(COPIES * require_plain(path), f"{path} asks for")
-            table = feather.read_table(path, memory_map=False)
+    with arrow_table(path, 8 * COPIES) as table:
         if len(set(table.column_names)) < table.num_columns:
             raise KoopsimError(f"{path} has two columns of one name; give each its own.")
-        columns = [_of_arrow(pyarrow, path, name, table.column(name)) for name in table.column_names]
-    except KoopsimError:
-        raise
-    except Exception as error:  # what a damaged file makes of a C++ library is not one kind of error
-        first = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        raise KoopsimError(f"{path} cannot be read as {path.suffix[1:].capitalize()}: {first}.") from error
-    return DataTable(path, columns)
+        return DataTable(path, [_of_arrow(path, name, table.column(name)) for name in table.column_names])
 
 
-def _of_arrow(pyarrow: Any, path: Path, name: str, values: Any) -> Column:
+def _of_arrow(path: Path, name: str, values: Any) -> Column:
     """Numbers and truth values as numbers; text, dates and categories as words."""
+    import pyarrow
+
     types, kind = pyarrow.types, values.type
     inner = kind.value_type if types.is_dictionary(kind) else kind
     if types.is_boolean(inner) or types.is_integer(inner) or types.is_floating(inner) or types.is_decimal(inner):

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from koopsim.config import Recipe
-from koopsim.engine.feeds import Feed
+from koopsim.engine.feeds import Batches
 from koopsim.engine.world import ALONE, World
 from koopsim.errors import KoopsimError
 from koopsim.tasks.augment import draws_needed
@@ -34,20 +34,16 @@ Batch = tuple[Tensor, ...]
 Read = tuple[Batch, list[tuple[int, str]]]  # a batch, and the rows of it that cannot be read
 
 
-class Ahead(Feed):
+class Ahead(Batches):
     """Batches of a source for one member, in the order of its blocks."""
 
     def __init__(self, data: Streaming, recipe: Recipe, device: torch.device):
+        super().__init__(len(data), recipe.batch_size)
         self.data, self.recipe, self.device = data, recipe, device
-        self.n, self.size = len(data), min(recipe.batch_size, len(data))
-        self.epoch_steps = -(-self.n // self.size)
         self.seed, self.epoch, self.next = 0, 0, -1
         self.coming: _Thread | None = None
         self.places: dict[int, Batch] = {}  # of a batch of each size
         self.lost: dict[int, str] = {}  # rows that cannot be read, and why
-
-    def size_at(self, position: int) -> int:
-        return min(self.size, self.n - position * self.size)
 
     def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
         if seeds[0] != self.seed:

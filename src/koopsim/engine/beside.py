@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -135,6 +134,3 @@ class Beside(Slots):
             own = {k.partition(".")[2]: v for k, v in state.items() if k.partition(".")[0] == str(slot)}
             if own:
                 part.load(own, [self.ages[slot]])
-
-    def describe(self) -> dict[str, Any]:
-        return {"engine": "separate", "slots": len(self.runs)}

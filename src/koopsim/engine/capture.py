@@ -18,9 +18,7 @@ class Recorder:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(
-            device
-        )  # its own: cuBLAS keeps a workspace a stream, two must not write into one
+        self.stream = torch.cuda.Stream(device)  # its own: cuBLAS keeps a workspace a stream, two must not share one
         self.pool = torch.cuda.graph_pool_handle()
 
     def record(

@@ -66,14 +66,24 @@ class Feed:
         """No batch will be asked for any more."""
 
 
-class Resident(Feed):
+class Batches(Feed):
+    """Samples by the batch, and what is left of them in the last of an epoch."""
+
+    def __init__(self, count: int, batch_size: int):
+        self.n, self.size = count, min(batch_size, count)
+        self.epoch_steps = -(-count // self.size)
+
+    def size_at(self, position: int) -> int:
+        return min(self.size, self.n - position * self.size)
+
+
+class Resident(Batches):
     """Shuffled batches of samples that are on the device."""
 
     def __init__(self, samples: Samples, recipe: Recipe, members: int):
-        self.samples, self.recipe = samples, recipe
         n, device = len(samples.x), samples.x.device
-        self.n, self.size = n, min(recipe.batch_size, n)
-        self.epoch_steps = -(-n // self.size)
+        super().__init__(n, recipe.batch_size)
+        self.samples, self.recipe = samples, recipe
         self.order = torch.zeros(members, n, dtype=torch.int64, device=device)
         self.draws = torch.zeros(members, n, draws_needed(recipe), device=device) if recipe.augments else None
         self.offsets = torch.arange(self.size, device=device)
@@ -83,9 +93,6 @@ class Resident(Feed):
         """For samples in the order of an epoch: a little data is fetched from memory faster at once than by rows."""
         x, y = self.samples.x, self.samples.y
         return (torch.empty_like(x), torch.empty_like(y)) if x.nbytes + y.nbytes <= LITTLE else None
-
-    def size_at(self, position: int) -> int:
-        return min(self.size, self.n - position * self.size)
 
     def places(self, positions: Tensor, size: int) -> Tensor:
         """(P, rows): which samples the step has of each member."""

@@ -167,8 +167,8 @@ class Vmapped(Gradients):
 class Batched(Gradients):
     """SIMs with a TCN on a CPU. The first tensor of a batch is what a model sees."""
 
-    def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None = None):
-        super().__init__(members, loss, shared, autocast)
+    def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...]):
+        super().__init__(members, loss, shared)
         self.losses_of = vmap(lambda y, *batch: loss(lambda x: y, *batch))  # the answers are there already
         self.gradient = torch.empty_like(members.flat)  # fresh memory is what costs on a CPU
 

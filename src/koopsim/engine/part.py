@@ -8,7 +8,6 @@ batch size (and, where a solver is inside, each of its budgets) and replayed, wh
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -197,13 +196,6 @@ class Part:
         self.ages = list(ages)
         self.feed.begin_epoch(self.seeds, self.ages)
         self.members.take({name: state[name] for name in own})
-
-    def describe(self) -> dict[str, Any]:
-        return {
-            "members": self.members.size,
-            "gradients": type(self.gradients).__name__.lower(),
-            "captured": self.capture,
-        }
 
 
 def schedule_of(recipe: Recipe, epoch_steps: int, epochs: int | None = None) -> Tensor:

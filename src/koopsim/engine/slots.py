@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -58,8 +57,6 @@ class Slots(ABC):
     def state(self) -> dict[str, Tensor]: ...
     @abstractmethod
     def load(self, state: dict[str, Tensor], ages: Sequence[int]) -> None: ...
-    @abstractmethod
-    def describe(self) -> dict[str, Any]: ...
 
     def finish_epoch(self) -> None:
         self.ages = [age + (run is not None) for age, run in zip(self.ages, self.runs, strict=True)]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -176,9 +175,6 @@ class Stacked(Slots):
     def load(self, state: dict[str, Tensor], ages: Sequence[int]) -> None:
         self.ages = list(ages)
         self.part.load(state, [age for age in ages for _ in self.which])
-
-    def describe(self) -> dict[str, Any]:
-        return {"engine": "stacked", "slots": len(self.runs)} | self.part.describe()
 
 
 def finite_mean(losses: Tensor) -> float:

@@ -16,25 +16,21 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from koopsim.engine.feeds import Feed
+from koopsim.engine.feeds import Batches
 from koopsim.errors import KoopsimError
 from koopsim.tasks.rows import Stream, collated
 
 
-class Streamed(Feed):
+class Streamed(Batches):
     """Shuffled batches of a Dataset for one member."""
 
     def __init__(self, stream: Stream, batch_size: int, device: torch.device):
+        super().__init__(len(stream), batch_size)
         self.stream, self.device = stream, device
-        self.n, self.size = len(stream), min(batch_size, len(stream))
-        self.epoch_steps = -(-self.n // self.size)
         self.shared = (False,) * len(self._example(1))
         self.places: dict[int, tuple[Tensor, ...]] = {}  # of a batch of each size
         self.order, self.seed = list(range(self.n)), 0
         self.next, self.coming = 0, None
-
-    def size_at(self, position: int) -> int:
-        return min(self.size, self.n - position * self.size)
 
     def begin_epoch(self, seeds: Sequence[int], epochs: Sequence[int]) -> None:
         self.seed = seeds[0] * 1_000_003 + epochs[0]

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from importlib import metadata
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from koopsim.errors import KoopsimError, LostOthers
+from koopsim.runs import version_of
 
 PATIENCE = timedelta(minutes=10)  # that a rank waits for the others, rank 0's evaluations included
 CARRIERS = ("gloo", "NCCL", "Connection reset", "Connection closed")  # words in an error of theirs
@@ -161,20 +161,13 @@ def joined_world(device: torch.device) -> Iterator[World]:
 
 def _same_versions(world: World) -> None:
     """Ranks of other versions would not compute the same update; all say so, and none waits."""
-    own = {"koopsim": metadata.version("koopsim") if _installed() else "source", "torch": torch.__version__}
+    own = {"koopsim": version_of("koopsim") or "source", "torch": torch.__version__}
     own["python"] = platform.python_version()
     first, *others = world.gathered(own)
     for rank, theirs in enumerate(others, 1):
         other = [f"{name} {theirs[name]} where rank 0 has {first[name]}" for name in own if theirs[name] != first[name]]
         if other:
             raise KoopsimError(f"Rank {rank} has {', '.join(other)}; use the same on every machine.")
-
-
-def _installed() -> bool:
-    try:
-        return bool(metadata.version("koopsim"))
-    except metadata.PackageNotFoundError:
-        return False
 
 
 def device_of_rank(name: str) -> str:

@@ -16,11 +16,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koopsim.errors import KoopsimError
+from koopsim.errors import KoopsimError, first_line
 from koopsim.files.memory import require_memory
 from koopsim.files.opened import MEBI, read_bytes
 
 MOST_BYTES = 16 * 1024 * MEBI
+COPIES = 3  # of each array in an .npz that its user will need room for
 KINDS = "biufcU"  # booleans, numbers, text; never objects
 WHY = (OSError, ValueError, EOFError, KeyError, RuntimeError, NotImplementedError, OverflowError, SyntaxError,
        TypeError, MemoryError, RecursionError, zipfile.BadZipFile, zlib.error)  # what readers raise  # fmt: skip
@@ -36,8 +37,8 @@ def read_npy(path: Path) -> NDArray[Any]:
         raise KoopsimError(f"{path} is not a whole .npy file of numbers: {_first(error)}.") from error
 
 
-def read_npz(path: Path, copies: int = 3) -> dict[str, NDArray[Any]]:
-    """The arrays in an .npz by name; `copies` is how many of each its user will need room for."""
+def read_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays in an .npz by name."""
     try:
         require_memory(path.stat().st_size, f"{path} asks for")
         data = io.BytesIO(read_bytes(path, MOST_BYTES, ".npz"))
@@ -47,7 +48,7 @@ def read_npz(path: Path, copies: int = 3) -> dict[str, NDArray[Any]]:
             members = archive.infolist()
             for member in members:
                 _check_member(member)
-            require_memory(copies * sum(m.file_size for m in members), f"{path} asks for")
+            require_memory(COPIES * sum(m.file_size for m in members), f"{path} asks for")
             found = {}
             for member in members:
                 name = member.filename.removesuffix(".npy")
@@ -97,4 +98,4 @@ def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
 def _first(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory for it"
-    return (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
+    return first_line(error)

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koopsim.errors import KoopsimError
+from koopsim.errors import KoopsimError, first_line
 from koopsim.files.json import parse_json
 from koopsim.files.memory import require_memory
 from koopsim.files.opened import MEBI
@@ -103,8 +103,7 @@ def answer() -> None:
     except KoopsimError as error:
         arrays, head = {}, {"refused": str(error)}
     except Exception as error:  # what a damaged file makes of a C library is not one kind of error
-        first = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
-        arrays, head = {}, {"refused": f"{path} cannot be read by xarray: {first}."}
+        arrays, head = {}, {"refused": f"{path} cannot be read by xarray: {first_line(error)}."}
     pipe.write(json.dumps(head).encode() + b"\n")
     for array in arrays.values():
         pipe.write(array.reshape(-1).view(np.uint8).data)

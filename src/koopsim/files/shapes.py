@@ -65,7 +65,7 @@ def _misfit(value: Any, kind: Kind, place: str) -> tuple[str, str, str] | None:
     if isinstance(kind, tuple):
         found = [_misfit(value, one, place) for one in kind]
         deeper = next((f for f in found if f and f[0] != place), None)
-        return None if None in found else deeper or (place, _word(kind), _short(value))
+        return None if None in found else deeper or (place, _word(kind), briefly(value))
     if isinstance(kind, dict):
         return _plain(value, dict, place) or _entries(value, kind, place)
     if isinstance(kind, list):
@@ -93,7 +93,7 @@ def _plain(value: Any, kind: Kind, place: str) -> tuple[str, str, str] | None:
     good = value is None if kind is None else isinstance(value, (int, float) if kind is float else kind)
     if kind in (int, float):
         good = good and not isinstance(value, bool) and math.isfinite(value)
-    return None if good else (place, _word(kind), _short(value))
+    return None if good else (place, _word(kind), briefly(value))
 
 
 def _word(kind: Kind) -> str:
@@ -103,6 +103,7 @@ def _word(kind: Kind) -> str:
     return WORDS.get(plain, "something")
 
 
-def _short(value: Any) -> str:
+def briefly(value: Any) -> str:
+    """A value as it may stand in a sentence."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."

@@ -93,6 +93,14 @@ def write_figure(path: Path, figure: Any, **options: Any) -> None:
     write_atomically(path, file.getvalue())
 
 
+def write_png_and_svg(folder: Path, name: str, figure: Any, **options: Any) -> list[Path]:
+    """Draw a figure into `folder` in both forms; the files."""
+    files = [folder / f"{name}.{form}" for form in ("png", "svg")]
+    for file in files:
+        write_figure(file, figure, **options)
+    return files
+
+
 def figure_text(text: str, most: int = 60) -> str:
     """Somebody's name as it may stand in a figure: never read as a formula, on one line, of a bounded length."""
     plain = printable(text).replace("$", r"\$")

@@ -23,22 +23,9 @@ from koopsim.kinds.task import TaskKind, task_kind, task_kinds
 from koopsim.registry import DATASETS, LIFTS, MODELS, TASKS
 
 __all__ = [
-    "DatasetKind",
-    "Goal",
-    "LiftKind",
-    "ModelKind",
-    "OwnColumns",
-    "Preset",
-    "Scale",
-    "SequenceShape",
-    "Shape",
-    "TaskKind",
-    "lift_kind",
-    "model_kind",
-    "register",
-    "task_kind",
-    "task_kinds",
-]
+    "DatasetKind", "Goal", "LiftKind", "ModelKind", "OwnColumns", "Preset", "Scale", "SequenceShape", "Shape",
+    "TaskKind", "lift_kind", "model_kind", "register", "task_kind", "task_kinds",
+]  # fmt: skip
 
 Kind = TypeVar("Kind")
 

@@ -3,7 +3,6 @@
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,17 +11,15 @@ from PIL import Image
 from koopsim.files.writing import figure_text, write_atomically, write_figure
 from koopsim.pictures.read import to_pixels
 
-COLOURS = {"SIM (single)": "#2563eb", "SIM (two)": "#dc2626", "SIM (RFF only)": "#059669", "Tancik": "#6b7280"}
-
 
 def figure5(
     rows: Sequence[Mapping[str, NDArray]], path: Path, psnrs: Sequence[Mapping[str, float]] | None = None
 ) -> Path:
     """Truth and models side by side, one row a picture: each row maps a title to (height, width, 3) in [0, 1]."""
-    plt = _pyplot()
-    figure, axes = plt.subplots(
-        len(rows), len(rows[0]), figsize=(2.6 * len(rows[0]), 2.8 * len(rows)), squeeze=False, layout="constrained"
-    )
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(2.6 * len(rows[0]), 2.8 * len(rows)), layout="constrained")
+    axes = figure.subplots(len(rows), len(rows[0]), squeeze=False)
     for r, row in enumerate(rows):
         for axis, (title, values) in zip(axes[r], row.items(), strict=True):
             axis.imshow(np.clip(values, 0, 1), interpolation="nearest")
@@ -30,7 +27,8 @@ def figure5(
             known = (psnrs[r] if psnrs else {}).get(title)
             shown = figure_text(title)
             axis.set_title(shown if known is None else f"{shown}, {known:.1f} dB", fontsize=10)
-    return _saved(plt, figure, path)
+    write_figure(path, figure)
+    return path
 
 
 def error_map(truth: NDArray, fitted: NDArray) -> NDArray[np.uint8]:
@@ -53,18 +51,3 @@ def save_animation(frames: Sequence[NDArray], path: Path, milliseconds: int = 12
     durations = [milliseconds] * (len(images) - 1) + [2000]
     images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
     write_atomically(path, file.getvalue())
-
-
-def _pyplot() -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def _saved(plt: Any, figure: Any, path: Path) -> Path:
-    write_figure(path, figure)
-    plt.close(figure)
-    return path

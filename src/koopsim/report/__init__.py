@@ -8,15 +8,6 @@ from koopsim.report.pictures import image_table
 from koopsim.report.tables import Table
 
 __all__ = [
-    "Findings",
-    "Report",
-    "Table",
-    "build_report",
-    "classification_table",
-    "collect",
-    "copy_memory_table",
-    "figure4",
-    "find",
-    "image_table",
-    "learning_curves",
-]
+    "Findings", "Report", "Table", "build_report", "classification_table", "collect", "copy_memory_table", "figure4",
+    "find", "image_table", "learning_curves",
+]  # fmt: skip

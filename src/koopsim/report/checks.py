@@ -5,6 +5,7 @@ Checked once, at the door: behind it a run has the entries below, and its figure
 
 from typing import Any
 
+from koopsim.files.shapes import briefly
 from koopsim.kinds import TaskKind, task_kinds
 from koopsim.registry import TASKS, plugin_hint
 from koopsim.report.kinds import Result, task_kind_of
@@ -35,7 +36,7 @@ def _bad_entries(result: Any) -> str | None:
         return f"not the result of a run (no {', '.join(missing)})"
     for key, kind in NEEDED.items():
         if not isinstance(result[key], kind) or isinstance(result[key], bool):
-            return f"not the result of a run ({key} is {_short(result[key])})"
+            return f"not the result of a run ({key} is {briefly(result[key])})"
     return None
 
 
@@ -48,42 +49,43 @@ def _bad_parts(run: Result) -> str | None:
         return why
     if not isinstance(task.get("kind"), str) or task["kind"] not in TASKS:
         known = ", ".join(kind.config.__name__ for kind in task_kinds())
-        return f"its task is of the kind {_short(task.get('kind'))}; expected one of {known}.{plugin_hint()}"
+        return f"its task is of the kind {briefly(task.get('kind'))}; expected one of {known}.{plugin_hint()}"
     if not all(_count(recipe.get(key)) for key in ("epochs", "batch_size")):
-        return f"its recipe has {_short(recipe.get('epochs'))} epochs of batches of {_short(recipe.get('batch_size'))}"
+        epochs, batch = (briefly(recipe.get(key)) for key in ("epochs", "batch_size"))
+        return f"its recipe has {epochs} epochs of batches of {batch}"
     setting, kind = TASKS[task["kind"]].setting or ("kind", str)
     if not isinstance(task.get(setting), kind) or (kind is int and not _count(task[setting])):
-        return f"the {setting} of its task is {_short(task.get(setting))}; expected {kind.__name__}"
+        return f"the {setting} of its task is {briefly(task.get(setting))}; expected {kind.__name__}"
     return None
 
 
 def _bad_model(model: dict[str, Any]) -> str | None:
     """A model that cannot be called by a name."""
     if not isinstance(model.get("kind"), str):
-        return f"its model is of the kind {_short(model.get('kind'))}; expected a name"
+        return f"its model is of the kind {briefly(model.get('kind'))}; expected a name"
     for part in ("fourier", "forward"):
         if not isinstance(model.get(part), dict | None):
-            return f"the {part} of its model is {_short(model[part])}; expected settings by name"
+            return f"the {part} of its model is {briefly(model[part])}; expected settings by name"
     method = (model.get("forward") or {}).get("method")
-    return None if isinstance(method, str | None) else f"its model is solved by {_short(method)}; expected a name"
+    return None if isinstance(method, str | None) else f"its model is solved by {briefly(method)}; expected a name"
 
 
 def _bad_figure(result: Result, kind: TaskKind) -> str | None:
     """A figure that is missing or not a number, where a table needs one."""
     for key in ("train_seconds", "milliseconds_per_step"):
         if not _finite(result[key]) or result[key] < 0:
-            return f"{key} is {_short(result[key])}; expected a number"
+            return f"{key} is {briefly(result[key])}; expected a number"
     if isinstance(result["parameters"], list) and not kind.many:
-        return f"parameters is {_short(result['parameters'])}; expected a number"
+        return f"parameters is {briefly(result['parameters'])}; expected a number"
     if kind.many and not isinstance(result.get("pictures", []), list):
-        return f"pictures is {_short(result['pictures'])}; expected a list of names"
+        return f"pictures is {briefly(result['pictures'])}; expected a list of names"
     if "test" not in result:
         return None
     if not isinstance(result["test"], dict):
-        return f"its test is {_short(result['test'])}; expected figures by name"
+        return f"its test is {briefly(result['test'])}; expected figures by name"
     for key in kind.shown:
         if not _finite(result["test"].get(key)):
-            return f"its test {key} is {_short(result['test'].get(key))}; expected a number"
+            return f"its test {key} is {briefly(result['test'].get(key))}; expected a number"
     return _not_numbers(result["test"], "its test")
 
 
@@ -91,10 +93,10 @@ def _bad_curve(result: Result, figure: str) -> str | None:
     """A line of the metrics that no curve can be drawn through."""
     for place, line in enumerate(result["metrics"], 1):
         if not isinstance(line, dict):
-            return f"line {place} of its metrics is {_short(line)}; expected an object"
+            return f"line {place} of its metrics is {briefly(line)}; expected an object"
         for key in ("epoch", "seconds", figure):
             if not _finite(line.get(key)):
-                return f"{key} is {_short(line.get(key))} in line {place} of its metrics; expected a number"
+                return f"{key} is {briefly(line.get(key))} in line {place} of its metrics; expected a number"
         if why := _not_numbers(line, f"line {place} of its metrics"):
             return why
     return None
@@ -102,7 +104,7 @@ def _bad_curve(result: Result, figure: str) -> str | None:
 
 def _not_numbers(figures: dict[str, Any], where: str) -> str | None:
     odd = [key for key, value in figures.items() if not isinstance(value, (int, float))]
-    return f"{odd[0]} is {_short(figures[odd[0]])} in {where}; expected a number" if odd else None
+    return f"{odd[0]} is {briefly(figures[odd[0]])} in {where}; expected a number" if odd else None
 
 
 def _finite(value: Any) -> bool:
@@ -111,8 +113,3 @@ def _finite(value: Any) -> bool:
 
 def _count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < LARGEST
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

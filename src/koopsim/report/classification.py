@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from koopsim.config import ClassificationConfig, resolve_precision
-from koopsim.files.writing import figure_text, write_figure
+from koopsim.files.writing import figure_text, write_png_and_svg
 from koopsim.presets import PRESETS, run_of
 from koopsim.report.collect import Result, seconds_an_epoch
 from koopsim.report.kinds import is_of
@@ -81,16 +81,14 @@ def precision_of(result: Result) -> str:
 
 def learning_curves(results: Sequence[Result], folder: Path) -> list[Path]:
     """Training loss against run-time and epochs, a row of panels a data set; valid accuracy where it was kept."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     groups = {row: group for row, group in _rows(results).items() if any(r["metrics"] for r in group)}
     sets = list(dict.fromkeys(row[0] for row in groups))
     if not sets:
         return []
-    figure, axes = plt.subplots(len(sets), 2, figsize=(10, 3.2 * len(sets)), squeeze=False, layout="constrained")
+    figure = Figure(figsize=(10, 3.2 * len(sets)), layout="constrained")
+    axes = figure.subplots(len(sets), 2, squeeze=False)
     for row, group in groups.items():
         panels = axes[sets.index(row[0])]
         for i, run in enumerate(group):
@@ -109,8 +107,4 @@ def learning_curves(results: Sequence[Result], folder: Path) -> list[Path]:
             axis.spines[["top", "right"]].set_visible(False)
         row[0].set_xscale("log")
         row[0].legend(frameon=False, fontsize=8)
-    files = [folder / "classification.png", folder / "classification.svg"]
-    for file in files:
-        write_figure(file, figure)
-    plt.close(figure)
-    return files
+    return write_png_and_svg(folder, "classification", figure)

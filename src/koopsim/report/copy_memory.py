@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from koopsim.config import CopyMemoryConfig
+from koopsim.files.writing import write_png_and_svg
 from koopsim.report.kinds import Result, is_of
 from koopsim.report.names import look_of, machine_of, rank_of, title_of, variant_of
 from koopsim.report.tables import Table, difference, spread
-from koopsim.runs import write_figure
 from koopsim.tasks.table1 import PUBLISHED
 
 
@@ -60,15 +60,13 @@ def _stuck(group: list[Result]) -> str:
 
 def figure4(results: Sequence[Result], folder: Path) -> list[Path]:
     """Figure 4: training loss of copy memory against run-time and against epochs, as PNG and SVG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     runs, horizon = _of_the_figure(results)
     if not runs:
         return []
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
     for run in runs:
         look, lines = look_of(run["name"]), run["metrics"]
         losses = [max(line["train_loss"], 1e-12) for line in lines]
@@ -91,11 +89,7 @@ def figure4(results: Sequence[Result], folder: Path) -> list[Path]:
     unique = dict(zip(labels, handles, strict=True))
     right.legend(unique.values(), unique.keys(), frameon=False)
     figure.suptitle(f"Copy memory, T = {horizon}, on {machine_of(runs[0])}", fontsize=11)
-    files = [folder / "figure4.png", folder / "figure4.svg"]
-    for file in files:
-        write_figure(file, figure)
-    plt.close(figure)
-    return files
+    return write_png_and_svg(folder, "figure4", figure)
 
 
 def _of_the_figure(results: Sequence[Result]) -> tuple[list[Result], int]:

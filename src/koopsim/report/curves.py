@@ -35,8 +35,8 @@ def _series(result: Result) -> PointSeries:
     return PointSeries(look.title, look.slot, points, f"seed {seed_of(result)}")
 
 
-def thinned(lines: Sequence[Any], most: int = MOST_POINTS) -> Sequence[Any]:
-    """At most `most` of the lines, evenly, the first and the last among them."""
-    if len(lines) <= most:
+def thinned(lines: Sequence[Any]) -> Sequence[Any]:
+    """So many of the lines at most, evenly, the first and the last among them."""
+    if len(lines) <= MOST_POINTS:
         return lines
-    return [lines[round(i * (len(lines) - 1) / (most - 1))] for i in range(most)]
+    return [lines[round(i * (len(lines) - 1) / (MOST_POINTS - 1))] for i in range(MOST_POINTS)]

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import numpy as np
 
-from koopsim.runs import write_figure
+from koopsim.files.writing import write_png_and_svg
 
 ROTATION = 2 * np.pi * 0.15
 
 
 def examples() -> dict[str, np.ndarray]:
     """One matrix for each of the four cases, under a similarity, so that no entry gives it away."""
+    from scipy.linalg import block_diag
+
     c, s = np.cos(ROTATION), np.sin(ROTATION)
     turn = np.array([[c, -s], [s, c]])
     inside = np.diag([0.9, 0.55, -0.4, 0.2])
@@ -20,35 +22,23 @@ def examples() -> dict[str, np.ndarray]:
         "(iii) invariant set": [np.eye(1), -np.eye(1), turn, inside],
         "(iv) divergence": [np.array([[1.0, 1.0], [0.0, 1.0]]), 1.05 * turn, inside],
     }
-    rng = np.random.default_rng(0)
-    found = {}
+    rng, found = np.random.default_rng(0), {}
     for name, parts in blocks.items():
-        n = sum(len(p) for p in parts)
-        A, start = np.zeros((n, n)), 0
-        for part in parts:
-            A[start : start + len(part), start : start + len(part)] = part
-            start += len(part)
-        Q = rng.standard_normal((n, n)) + 2 * np.eye(n)
+        A = np.asarray(block_diag(*parts))
+        Q = rng.standard_normal(A.shape) + 2 * np.eye(len(A))
         found[name] = Q @ A @ np.linalg.inv(Q)
     return found
 
 
 def figure2(folder: Path) -> list[Path]:
     """The spectra of the four cases, coloured as in the paper, with the verdict on each, as PNG and SVG."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     from koopsim.spectral import analyze
 
-    figure, axes = plt.subplots(1, 4, figsize=(17, 5), layout="constrained")
-    for axis, (name, A) in zip(axes, examples().items(), strict=True):
+    figure = Figure(figsize=(17, 5), layout="constrained")
+    for axis, (name, A) in zip(figure.subplots(1, 4), examples().items(), strict=True):
         verdict = analyze(A)
         verdict.plot(axis)
         axis.set_title(f"{name}\nverdict: {verdict.case}")
-    files = [folder / "figure2.png", folder / "figure2.svg"]
-    for file in files:
-        write_figure(file, figure, dpi=130)
-    plt.close(figure)
-    return files
+    return write_png_and_svg(folder, "figure2", figure, dpi=130)

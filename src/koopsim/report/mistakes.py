@@ -21,13 +21,13 @@ def confusion_matrix(labels: np.ndarray, named: np.ndarray, classes: int) -> np.
     return np.bincount(labels * classes + named, minlength=classes * classes).reshape(classes, classes)
 
 
-def worst_mistakes(logits: np.ndarray, labels: np.ndarray, count: int = SHOWN) -> tuple[np.ndarray, np.ndarray]:
+def worst_mistakes(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the wrong images, the surest of a wrong class first, and the probability given to it."""
     shifted = np.exp(logits - logits.max(1, keepdims=True))
     probabilities = shifted / shifted.sum(1, keepdims=True)
     wrong = np.flatnonzero(logits.argmax(1) != labels)
     sure = probabilities[wrong].max(1)
-    order = np.argsort(-sure, kind="stable")[:count]
+    order = np.argsort(-sure, kind="stable")[:SHOWN]
     return wrong[order], sure[order]
 
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from koopsim.bridge import closed_form, closed_measure
 from koopsim.bridge.cells import LimitCycle, example_inputs
+from koopsim.files.writing import write_png_and_svg
 from koopsim.implicit import DEQ
-from koopsim.runs import write_figure
 from koopsim.spectral import Monomials
 
 TURN, SHRINK = 0.9, 0.8  # radians and factor a step of the cell that settles
@@ -55,9 +55,11 @@ def ring_of_measure(x: Tensor) -> float:
 
 def figure1(folder: Path) -> list[Path]:
     """A DEQ's iterates on their way, and the SIM's answer after its three steps, as PNG and SVG."""
-    plt = _pyplot()
+    from matplotlib.figure import Figure
+
     walked, answer = spirals()
-    figure, (plane, errors) = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure = Figure(figsize=(11, 4.6), layout="constrained")
+    plane, errors = figure.subplots(1, 2)
     for number, (path, point) in enumerate(zip(walked, answer, strict=True)):
         plane.plot(*path.T, ".-", lw=0.8, ms=4, color=f"C{number}")
         plane.plot(*point, "o", mfc="none", ms=12, mew=2, color=f"C{number}")
@@ -67,17 +69,19 @@ def figure1(folder: Path) -> list[Path]:
     errors.set(
         title="how far the DEQ still is from the SIM's answer", xlabel="evaluations of f", ylabel="relative distance"
     )
-    return _written(figure, folder, "figure1")
+    return write_png_and_svg(folder, "figure1", figure, dpi=130)
 
 
 def figure3(folder: Path) -> list[Path]:
     """Both tiers: what settles goes to a point, what does not has a measure that stays; as PNG and SVG."""
-    plt = _pyplot()
+    from matplotlib.figure import Figure
+
     walked, answer = spirals()
     x = example_inputs(300, 1).double()
     orbit = paths(LimitCycle(), x[:1], ORBIT)[0]
     radius = ring_of_measure(x)
-    figure, (one, two) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
+    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    one, two = figure.subplots(1, 2)
     one.plot(*walked[0].T, ".-", color="C0", lw=0.8, ms=4, label="$z_l$")
     one.plot(*answer[0], "o", color="C3", ms=9, label="$z^* \\approx \\varphi^{-1}(U V \\varphi)$")
     one.set(title="single-tier: the Koopman operator's eigenvalue 1,\na point", aspect="equal")
@@ -89,23 +93,4 @@ def figure3(folder: Path) -> list[Path]:
     two.set(title="two-tier: the Perron-Frobenius operator's eigenvalue 1,\na measure on a set", aspect="equal")
     for axis in (one, two):
         axis.legend(fontsize=8)
-    return _written(figure, folder, "figure3")
-
-
-def _pyplot():
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    return plt
-
-
-def _written(figure, folder: Path, name: str) -> list[Path]:
-    from matplotlib import pyplot as plt
-
-    files = [folder / f"{name}.png", folder / f"{name}.svg"]
-    for file in files:
-        write_figure(file, figure, dpi=130)
-    plt.close(figure)
-    return files
+    return write_png_and_svg(folder, "figure3", figure, dpi=130)

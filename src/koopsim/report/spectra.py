@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from koopsim import kinds
 from koopsim.errors import KoopsimError
-from koopsim.files.writing import figure_text, write_figure
+from koopsim.files.writing import figure_text, write_png_and_svg
 from koopsim.report.charts import Axis, Chart, PointSeries, short
 from koopsim.report.kinds import Result, model_kind_of
 from koopsim.report.names import kind_of, look_of, place_of, seed_of, title_of
@@ -140,7 +140,4 @@ def spectrum_figure(found: Sequence[RunSpectrum], folder: Path) -> list[Path]:
         axis.set_xlabel("Re λ")
         axis.legend(frameon=False, fontsize=7)
         axis.spines[["top", "right"]].set_visible(False)
-    files = [folder / "spectra.png", folder / "spectra.svg"]
-    for file in files:
-        write_figure(file, figure)
-    return files
+    return write_png_and_svg(folder, "spectra", figure)

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from koopsim.files.writing import write_png_and_svg
 from koopsim.report.bars import Bar, Bars
 from koopsim.report.collect import seconds_an_epoch
 from koopsim.report.kinds import Result, model_kind_of
 from koopsim.report.names import kind_of, look_of, machine_of, place_of, title_of
 from koopsim.report.tables import Table
-from koopsim.runs import write_figure
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,7 @@ def ratios(results: Sequence[Result]) -> list[Ratio]:
     """Every SIM against every DEQ and monDEQ that learnt the same data on the same machine."""
     groups: dict[tuple, list[Result]] = {}
     for result in results:
-        if (
-            result["train_seconds"] > 0 and ":" not in result["name"]
-        ):  # the paper's recipes: another one is another work
+        if result["train_seconds"] > 0 and ":" not in result["name"]:  # the paper's recipes: another is another work
             where = (place_of(result), machine_of(result), str(result["run"].get("train_on")))
             groups.setdefault((where, result["name"], model_kind_of(result)), []).append(result)
     found = []
@@ -107,7 +105,4 @@ def speed_figure(found: Sequence[Ratio], folder: Path) -> list[Path]:
     axis.invert_yaxis()
     axis.set_xlabel("times faster, per epoch")
     axis.spines[["top", "right"]].set_visible(False)
-    files = [folder / "speed.png", folder / "speed.svg"]
-    for file in files:
-        write_figure(file, figure)
-    return files
+    return write_png_and_svg(folder, "speed", figure)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from koopsim.files.writing import figure_text, write_figure
+from koopsim.files.writing import figure_text, write_png_and_svg
 from koopsim.report.bars import Bar, Bars
 from koopsim.report.charts import Axis, Chart, PointSeries, short
 from koopsim.report.kinds import Result, is_of
@@ -110,10 +110,7 @@ def table_figure(results: Sequence[Result], folder: Path) -> list[Path]:
         else:
             _draw_residuals(axes[1], look, colour)
         _draw_importances(axes[2], look, colour)
-    files = [folder / f"tables.{form}" for form in ("png", "svg")]
-    for file in files:
-        write_figure(file, figure)
-    return files
+    return write_png_and_svg(folder, "tables", figure)
 
 
 def _draw_curves(axis: Any, result: Result, colour: str) -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from koopsim.errors import KoopsimError
+from koopsim.searching.trial import Trial, length
+from koopsim.spaces import SearchSpace
 
 
 class ASHA:
@@ -71,3 +73,13 @@ class ASHA:
                 "max_t, grace and reduction must stay as they were."
             )
         self.recorded = [{int(trial): float(value) for trial, value in rung.items()} for rung in state]
+
+
+def verdict(asha: ASHA, trial: Trial, t: int, metric: float, space: SearchSpace) -> tuple[str, str] | None:
+    """What becomes of a trial that reports at age `t`: (status, reason) of its end, or None where it goes on."""
+    goes_on = asha.report(trial.index, t, metric)
+    if t >= length(trial.run, space.max_t):
+        if t < space.max_t:
+            asha.complete(trial.index, t, metric)
+        return "finished", f"all {t} epochs"
+    return None if goes_on else ("pruned", f"below the others at epoch {t}")

@@ -30,7 +30,7 @@ SAME = 1e-9  # of the largest distance: points that near are one
 
 
 @torch.no_grad()
-def median_bandwidth(model: nn.Module, x: Tensor, seed: int = 0) -> float:
+def median_bandwidth(model: nn.Module, x: Tensor) -> float:
     """The median distance between the points mu(x); x is a batch as the model sees it."""
     if not isinstance(model, SIM):
         raise KoopsimError(f"{type(model).__name__} has no lift; the median bandwidth is for SIMs with features.")
@@ -39,7 +39,7 @@ def median_bandwidth(model: nn.Module, x: Tensor, seed: int = 0) -> float:
     if isinstance(model.psi, RandomFourierFeatures):
         points = copy.deepcopy(model.psi).train().scaled(points)
     points = points.flatten(0, -2).double()
-    keep = torch.randperm(len(points), generator=torch.Generator().manual_seed(seed))[:POINTS]
+    keep = torch.randperm(len(points), generator=torch.Generator().manual_seed(0))[:POINTS]
     distances = torch.pdist(points[keep.to(points.device)].cpu())
     apart = distances[distances > SAME * distances.max()] if len(distances) else distances
     if not len(apart):

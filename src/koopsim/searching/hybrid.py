@@ -22,14 +22,14 @@ from koopsim.engine.drive import Stopped, stop_requests
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.files.tensors import read_tensors
-from koopsim.searching.asha import ASHA
+from koopsim.searching.asha import ASHA, verdict
 from koopsim.searching.cluster import exceptions, ray, start_ray
 from koopsim.searching.directory import RAY_FOLDER
 from koopsim.searching.ray_worker import payload_of
 from koopsim.searching.reports import ReportedSearch
 from koopsim.searching.stack_worker import Epoch, StackWorker
 from koopsim.searching.stacking import stack_key
-from koopsim.searching.trial import Trial, length
+from koopsim.searching.trial import Trial
 
 RETRIES = 10  # of a stack whose worker or machine died
 LOOK = 2.0  # seconds between looks at what the cluster has
@@ -185,13 +185,8 @@ class HybridSearch(ReportedSearch):
 
     def _verdict(self, trial: Trial, t: int, metric: float, told: bool = False) -> None:
         """Whether a trial goes on, by halving; `told`: its end is news."""
-        space = self.search.space
-        goes_on = self.asha.report(trial.index, t, metric)
-        whole = t >= length(trial.run, space.max_t)
-        if whole and t < space.max_t:
-            self.asha.complete(trial.index, t, metric)
-        if (whole or not goes_on) and not trial.over:
-            ended = ("finished", f"all {t} epochs") if whole else ("pruned", f"below the others at epoch {t}")
+        ended = verdict(self.asha, trial, t, metric, self.search.space)
+        if ended and not trial.over:
             if told:
                 self.hear({"index": trial.index, "ended": ended[0], "reason": ended[1]})
             else:

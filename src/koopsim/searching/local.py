@@ -23,7 +23,7 @@ from koopsim.engine.beside import Beside
 from koopsim.engine.drive import Course, Steps, drive
 from koopsim.engine.slots import Slots
 from koopsim.errors import KoopsimError
-from koopsim.searching.asha import ASHA
+from koopsim.searching.asha import ASHA, verdict
 from koopsim.searching.directory import Search, SearchDirectory
 from koopsim.searching.overview import Pace, event_of
 from koopsim.searching.packing import SlotsOf
@@ -124,13 +124,8 @@ class LocalSearch(Course):
             status, reason = why(error)
             return trial.end(status, f"epoch {t}: {reason}")
         trial.curve.append({"t": t, "seconds": self.elapsed, **figures})
-        goes_on = self.asha.report(trial.index, t, metric)
-        if t >= length(trial.run, space.max_t):
-            if t < space.max_t:
-                self.asha.complete(trial.index, t, metric)
-            trial.end("finished", f"all {t} epochs")
-        elif not goes_on:
-            trial.end("pruned", f"below the others at epoch {t}")
+        if ended := verdict(self.asha, trial, t, metric, space):
+            trial.end(*ended)
 
     # ------------------------------------------------------------ slots
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from koopsim.progress import clock
@@ -49,8 +50,7 @@ class Pace:
 
 def event_of(trial: Trial, trials: Sequence[Trial], space: SearchSpace, seconds: float, pace: Pace) -> dict[str, Any]:
     """What a listener hears of a trial's report. "view" makes the texts when somebody wants to see them."""
-    left = pace.left(trials, space, seconds)
-    view: Callable[[], dict[str, Any]] = lambda: overview(trials, space, seconds, left)  # noqa: E731
+    view = partial(overview, trials, space, seconds, pace.left(trials, space, seconds))
     over = all(t.over for t in trials)
     return {"event": "trial", "trial": trial, "trials": trials, "seconds": seconds, "over": over, "view": view}
 

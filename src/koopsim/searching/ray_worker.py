@@ -94,7 +94,7 @@ def _train(index: int, payload: str, device: torch.device) -> None:
         slots.warm_up()
         age = _load(slots)
     except Exception as error:
-        raise _Ended("failed", f"{type(error).__name__}: {str(error)[:300]}") from error
+        raise _Ended(*why(error)) from error
     for t in range(age, epochs):
         try:
             slots.begin_epoch()

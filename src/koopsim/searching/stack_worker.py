@@ -103,7 +103,7 @@ class StackWorker:
         try:
             trial.run = settled(trial, self.task, self.device)
         except Exception as error:
-            found.lines.append(_ended(index, "failed", f"{type(error).__name__}: {str(error)[:300]}"))
+            found.lines.append(_ended(index, *why(error)))
             return False
         return True
 

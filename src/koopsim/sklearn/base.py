@@ -12,8 +12,9 @@ import copy
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -43,23 +44,26 @@ STILL = 1e-12  # of the largest value: so small a deviation is of what never cha
 LARGEST_SEED = 2**31 - 1
 
 
+@dataclass(eq=False, repr=False, kw_only=True)  # compared and shown as scikit-learn's estimators are
 class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Fits a model of rows of numbers. Not used by itself."""
+    """Fits a model of rows of numbers. Not used by itself.
 
-    epochs: int
-    batch_size: int | str
-    learning_rate: float
-    weight_decay: float
-    average: float
-    early_stopping: bool | str
-    validation_fraction: float
-    n_iter_no_change: int
-    tol: float
-    scale: bool
-    device: str
-    random_state: Any
-    n_features_in_: int
-    _classifies: bool
+    The fields of these dataclasses are an estimator's parameters, each said once, by the class that reads it.
+    """
+
+    epochs: int = 100
+    batch_size: int | str = "auto"
+    learning_rate: float = 8e-3
+    weight_decay: float = 2.0
+    average: float = 0.9
+    early_stopping: bool | str = "auto"
+    validation_fraction: float = 0.1
+    n_iter_no_change: int = 10
+    tol: float = 1e-4
+    scale: bool = True
+    device: str = "cpu"
+    random_state: Any = None
+    _classifies: ClassVar[bool]
 
     @abstractmethod
     def _config(self, inputs: int, outputs: int) -> ModelConfig:
@@ -206,7 +210,7 @@ class RowEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
     def _n_features_out(self) -> int:
         """How many numbers a state has."""
         with torch.no_grad():
-            return self._state(self.model_, torch.zeros(1, self.n_features_in_)).shape[1]
+            return self._state(self.model_, torch.zeros(1, len(self._mean))).shape[1]
 
     # ------------------------------------------------------------ files
 

@@ -5,7 +5,8 @@ DEQ, monDEQ   z = relu(W z + U x + b), y = h(z)          implicit/rows.py
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -17,25 +18,29 @@ from koopsim.sklearn.kinds_of_target import RowClassifier, RowRegressor
 CLOSE, LONG = 1e-10, 3000  # a tolerance in float64, and the steps it may take
 
 
+@dataclass(eq=False, repr=False)
 class _Equilibrium(RowEstimator):
-    width: int
-    tolerance: float
-    max_steps: int
+    width: int = 64
+    _: KW_ONLY
+    tolerance: float = 1e-3
+    max_steps: int = 40
 
     @staticmethod
     def _state(model: Any, x: Tensor) -> Tensor:
         return model.solve(x)[0]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _RowDEQ(_Equilibrium):
-    solver: str
-    gradient: Any
+    solver: str = "anderson"
+    gradient: Literal["implicit", "jacobian-free", "phantom", "neumann"] = "implicit"
 
     def _config(self, inputs: int, outputs: int) -> ModelConfig:
         solver = SolverConfig(self.solver, self.max_steps, self.tolerance)
         return RowDEQConfig(inputs, self.width, outputs, solver, self.gradient)
 
 
+@dataclass(eq=False, repr=False)
 class DEQClassifier(RowClassifier, _RowDEQ):
     """A deep equilibrium model that foretells classes.
 
@@ -46,91 +51,13 @@ class DEQClassifier(RowClassifier, _RowDEQ):
     Others as of `SIMClassifier`.
     """
 
-    def __init__(
-        self,
-        width: int = 64,
-        *,
-        solver: str = "anderson",
-        max_steps: int = 40,
-        tolerance: float = 1e-3,
-        gradient: str = "implicit",
-        epochs: int = 100,
-        batch_size: int | str = "auto",
-        learning_rate: float = 8e-3,
-        weight_decay: float = 2.0,
-        average: float = 0.9,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-4,
-        class_weight: Any = None,
-        scale: bool = True,
-        device: str = "cpu",
-        random_state: Any = None,
-    ):
-        self.width = width
-        self.solver = solver
-        self.max_steps = max_steps
-        self.tolerance = tolerance
-        self.gradient = gradient
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.average = average
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.class_weight = class_weight
-        self.scale = scale
-        self.device = device
-        self.random_state = random_state
 
-
+@dataclass(eq=False, repr=False)
 class DEQRegressor(RowRegressor, _RowDEQ):
     """A deep equilibrium model that foretells numbers. Parameters as of `DEQClassifier`."""
 
-    def __init__(
-        self,
-        width: int = 64,
-        *,
-        solver: str = "anderson",
-        max_steps: int = 40,
-        tolerance: float = 1e-3,
-        gradient: str = "implicit",
-        epochs: int = 100,
-        batch_size: int | str = "auto",
-        learning_rate: float = 8e-3,
-        weight_decay: float = 2.0,
-        average: float = 0.9,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-4,
-        scale: bool = True,
-        device: str = "cpu",
-        random_state: Any = None,
-    ):
-        self.width = width
-        self.solver = solver
-        self.max_steps = max_steps
-        self.tolerance = tolerance
-        self.gradient = gradient
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.average = average
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.scale = scale
-        self.device = device
-        self.random_state = random_state
 
-
+@dataclass(eq=False, repr=False, kw_only=True)
 class MonDEQClassifier(RowClassifier, _Equilibrium):
     """A monotone operator equilibrium network that foretells classes.
 
@@ -140,46 +67,8 @@ class MonDEQClassifier(RowClassifier, _Equilibrium):
     Others as of `SIMClassifier`.
     """
 
-    monotonicity: float
-
-    def __init__(
-        self,
-        width: int = 64,
-        *,
-        monotonicity: float = 1.0,
-        max_steps: int = 300,
-        tolerance: float = 1e-3,
-        epochs: int = 100,
-        batch_size: int | str = "auto",
-        learning_rate: float = 8e-3,
-        weight_decay: float = 2.0,
-        average: float = 0.9,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-4,
-        class_weight: Any = None,
-        scale: bool = True,
-        device: str = "cpu",
-        random_state: Any = None,
-    ):
-        self.width = width
-        self.monotonicity = monotonicity
-        self.max_steps = max_steps
-        self.tolerance = tolerance
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.average = average
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.class_weight = class_weight
-        self.scale = scale
-        self.device = device
-        self.random_state = random_state
+    monotonicity: float = 1.0
+    max_steps: int = 300
 
     def _config(self, inputs: int, outputs: int) -> ModelConfig:
         return RowMonDEQConfig(inputs, self.width, outputs, self.monotonicity, self.tolerance, self.max_steps)

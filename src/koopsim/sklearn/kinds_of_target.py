@@ -5,7 +5,8 @@ classifier   labels of any kind -> 0 .. C-1 -> softmax          regressor   y ->
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy.special import softmax
@@ -18,12 +19,12 @@ from koopsim.files.masks import unmasked
 from koopsim.sklearn.base import Array, RowEstimator, moments
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RowClassifier(ClassifierMixin, RowEstimator):
     """Foretells one of some classes."""
 
-    _classifies = True
-    class_weight: Any
-    classes_: Array
+    class_weight: Any = None
+    _classifies: ClassVar[bool] = True
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from rows X (n, d) and their labels y (n,), of any kind."""
@@ -87,7 +88,7 @@ class RowClassifier(ClassifierMixin, RowEstimator):
 class RowRegressor(RegressorMixin, RowEstimator):
     """Foretells one number, or several."""
 
-    _classifies = False
+    _classifies: ClassVar[bool] = False
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from rows X (n, d) and numbers y, (n,) or (n, outputs)."""

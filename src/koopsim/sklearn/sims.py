@@ -7,6 +7,7 @@ mu is a perceptron, psi random Fourier features whose bandwidth is the median di
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from torch import Tensor
@@ -22,18 +23,20 @@ from koopsim.sklearn.kinds_of_target import RowClassifier, RowRegressor
 TIERS = ("single", "two", "rff")
 
 
+@dataclass(eq=False, repr=False)
 class _RowSIM(RowEstimator):
     """The model of both."""
 
-    tier: str
-    width: int
-    layers: int
-    lift_dim: int
-    features: int
-    bandwidth: float | str
-    rank: int | None
-    projector: bool
-    hidden: int
+    tier: Literal["single", "two", "rff"] = "single"
+    _: KW_ONLY
+    width: int = 64
+    layers: int = 1
+    lift_dim: int = 64
+    features: int = 128
+    bandwidth: float | str = "median"
+    rank: int | None = None
+    projector: bool = False
+    hidden: int = 32
 
     def _config(self, inputs: int, outputs: int) -> ModelConfig:
         if self.tier not in TIERS:
@@ -64,6 +67,7 @@ class _RowSIM(RowEstimator):
         return model.state(x)
 
 
+@dataclass(eq=False, repr=False)
 class SIMClassifier(RowClassifier, _RowSIM):
     """A stable invariant model that foretells classes.
 
@@ -83,102 +87,7 @@ class SIMClassifier(RowClassifier, _RowSIM):
     device : where it is trained, "cpu", "cuda" or "auto"; random_state : decides every bit of it on a CPU
     """
 
-    def __init__(
-        self,
-        tier: Literal["single", "two", "rff"] = "single",
-        *,
-        width: int = 64,
-        layers: int = 1,
-        lift_dim: int = 64,
-        features: int = 128,
-        bandwidth: float | str = "median",
-        rank: int | None = None,
-        projector: bool = False,
-        hidden: int = 32,
-        epochs: int = 100,
-        batch_size: int | str = "auto",
-        learning_rate: float = 8e-3,
-        weight_decay: float = 2.0,
-        average: float = 0.9,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-4,
-        class_weight: Any = None,
-        scale: bool = True,
-        device: str = "cpu",
-        random_state: Any = None,
-    ):
-        self.tier = tier
-        self.width = width
-        self.layers = layers
-        self.lift_dim = lift_dim
-        self.features = features
-        self.bandwidth = bandwidth
-        self.rank = rank
-        self.projector = projector
-        self.hidden = hidden
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.average = average
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.class_weight = class_weight
-        self.scale = scale
-        self.device = device
-        self.random_state = random_state
 
-
+@dataclass(eq=False, repr=False)
 class SIMRegressor(RowRegressor, _RowSIM):
     """A stable invariant model that foretells numbers, one or several. Parameters as of `SIMClassifier`."""
-
-    def __init__(
-        self,
-        tier: Literal["single", "two", "rff"] = "single",
-        *,
-        width: int = 64,
-        layers: int = 1,
-        lift_dim: int = 64,
-        features: int = 128,
-        bandwidth: float | str = "median",
-        rank: int | None = None,
-        projector: bool = False,
-        hidden: int = 32,
-        epochs: int = 100,
-        batch_size: int | str = "auto",
-        learning_rate: float = 8e-3,
-        weight_decay: float = 2.0,
-        average: float = 0.9,
-        early_stopping: bool | str = "auto",
-        validation_fraction: float = 0.1,
-        n_iter_no_change: int = 10,
-        tol: float = 1e-4,
-        scale: bool = True,
-        device: str = "cpu",
-        random_state: Any = None,
-    ):
-        self.tier = tier
-        self.width = width
-        self.layers = layers
-        self.lift_dim = lift_dim
-        self.features = features
-        self.bandwidth = bandwidth
-        self.rank = rank
-        self.projector = projector
-        self.hidden = hidden
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.average = average
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_iter_no_change = n_iter_no_change
-        self.tol = tol
-        self.scale = scale
-        self.device = device
-        self.random_state = random_state

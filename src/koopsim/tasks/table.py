@@ -22,10 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from koopsim.config import FourierConfig, IdentityConfig, MLPConfig, ModelConfig, Recipe, Run, SIMConfig, TaskConfig
+from koopsim.datasets.columns import DataTable
 from koopsim.datasets.named_tables import NAMED, load_table
 from koopsim.datasets.row_splits import TEST, TRAIN, VALID, Marks, split_by_column, split_rows
-from koopsim.datasets.table import DataTable
-from koopsim.datasets.table_inputs import Meaning, TableInputs, Target, learn_inputs, learn_targets
+from koopsim.datasets.table_inputs import Meaning, TableInputs, Target
+from koopsim.datasets.table_learning import learn_inputs, learn_targets
 from koopsim.errors import KoopsimError
 from koopsim.files import folders
 from koopsim.implicit.rows import RowDEQConfig, RowMonDEQConfig

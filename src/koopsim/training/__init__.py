@@ -43,18 +43,9 @@ from koopsim.training.mirrored import fetched, mirror_of
 from koopsim.training.session import Listener, Session, unheard
 
 __all__ = [
-    "Listener",
-    "Session",
-    "Training",
-    "fetched",
-    "load_run",
-    "mirror_of",
-    "resume_run",
-    "settled_run",
-    "start_run",
-    "train_run",
-    "unheard",
-]
+    "Listener", "Session", "Training", "fetched", "load_run", "mirror_of", "resume_run", "settled_run", "start_run",
+    "train_run", "unheard",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
