@@ -52,3 +52,10 @@ def test_what_is_kept_of_the_allowance():
     circles = Circles(T, False, resolvent.Allowance(27.0 * 400))
     assert not circles._large(1.0, 1e-3, 27.0 * 350)
     assert circles.allowance.left >= 27 * 349
+
+
+def test_a_resolvent_that_cannot_be_squared():
+    """Not clear, and no warning: the couplings take inverse iteration beyond 10^154."""
+    T = np.diag(np.full(12, 1 - 1e-9 + 0j)) + 1e10 * np.eye(12, k=1)
+    assert resolvent.singular_value_at_most(T, 1.0 + 0j) == 0.0
+    assert not Circles(T, False)._large(1.0, 1e-12)

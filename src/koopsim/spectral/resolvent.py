@@ -96,7 +96,8 @@ def singular_value_at_most(T: Complex, z: complex, steps: int = 6) -> float:
     for _ in range(steps):
         x, info = LAPACK.ztrtrs(shifted, x, trans=2)
         y, info2 = LAPACK.ztrtrs(shifted, x)
-        size = np.linalg.norm(y)
+        with np.errstate(over="ignore"):
+            size = np.linalg.norm(y)
         if info or info2 or not np.isfinite(size) or size == 0.0:
             return 0.0
         growth = float(np.sqrt(size))
