@@ -16,7 +16,7 @@ from koopsim.spectral.eigenbasis import EPS, eigenbasis
 from koopsim.spectral.noise import balanced, could_be_float32, effective_noise
 from koopsim.spectral.powers import Propagator, period_of, phase, scaled_power, total, turns_of
 from koopsim.spectral.resolvent import Allowance, Circles, _arcs_clear, singular_value_at_most, smallest_singular_values
-from koopsim.spectral.separation import separation
+from koopsim.spectral.separation import by_rows, separation
 from koopsim.spectral.structure import SNAP, SNAP_ROUNDING, classify, nilpotency, resolved, single_errors
 
 
@@ -157,21 +157,19 @@ def test_a_cluster_of_one_by_hand():
 
 
 def test_the_eigenvectors_of_a_diagonal_matrix():
-    """X = Y = I: what is left is the rounding that is added, n eps sqrt(n) ||Y||, and that of T."""
+    """X = Y = I: what is left is the rounding that is added, n eps sqrt(n) for each row of Y X, and n eps ||T||."""
     w = np.array([0.5, -0.25, 2.0, 1.0])
     basis, n = eigenbasis(np.diag(w) + 0j), 4
-    wrong = n * EPS * 2.0 * 2.0
-    grown = wrong / (1 - wrong)
-    slack = n * EPS * np.linalg.norm(w) * 2.0 * 2.0 * (1 + grown)
-    assert basis.slack == pytest.approx(slack, rel=1e-12)
-    np.testing.assert_allclose(basis.norms - 1, grown * 2.0, rtol=1e-6)
+    wrong = n * EPS * 2.0
+    np.testing.assert_allclose(basis.norms - 1, wrong * 2.0 / (1 - 2 * wrong), rtol=1e-6)
+    assert basis.slack == pytest.approx(n * EPS * np.linalg.norm(w), rel=1e-12, abs=0)
     np.testing.assert_array_equal(basis.residuals, 0)
     for i in range(4):
         gap = np.delete(np.abs(w - w[i]), i)
-        assert basis.separation(i) == pytest.approx(1 / np.sum(1 / gap), rel=1e-12)
-    assert replace(basis, slack=0.1).separation(0) == pytest.approx(basis.separation(0) - 0.2)
-    assert replace(basis, slack=np.inf).separation(0) == 0.0
-    assert eigenbasis(np.array([[0.3 + 0j]])).separation(0) == np.inf
+        assert basis.isolation(i) == pytest.approx(1 / np.sum(1 / gap) / 4, rel=1e-12)
+    assert replace(basis, slack=0.1).isolation(0) == pytest.approx(basis.isolation(0) - 0.1)
+    assert replace(basis, slack=np.inf).isolation(0) == 0.0
+    assert eigenbasis(np.array([[0.3 + 0j]])).isolation(0) == np.inf
 
 
 def test_a_circle_is_clear_of_eigenvectors_up_to_the_bound(monkeypatch):
@@ -306,9 +304,9 @@ def test_separation_against_the_operator(monkeypatch):
     assert separation(A, B) == pytest.approx(1 / bound)
     assert separation(np.diag([1.0, 2.0]), np.diag([1.0, 3.0, 4.0])) == 0.0
     allowance = Allowance(60.0)
-    assert separation(A, B, allowance) > 0
+    assert by_rows(A, B, allowance) == pytest.approx(1 / bound)
     assert allowance.left == 60 - 2 * 27
-    assert separation(A, B, allowance) == 0.0
+    assert by_rows(A, B, allowance) == separation(A, B, allowance) == 0.0
 
 
 def test_powers_by_hand():

@@ -99,8 +99,6 @@ def test_the_bound_by_eigenvectors_is_one():
     for z in (0.1, 1j, 3 - 2j):
         bound = np.sum(basis.norms / np.abs(np.diag(T) - z))
         assert np.linalg.norm(np.linalg.inv(T - z * np.eye(40)), 2) <= bound
-    for i in (0, 17, 39):
-        assert 0 < basis.separation(i) <= reordered(schur_form(T), (i,)).separation * (1 + 1e-9)
     jordan = eigenbasis(np.eye(60) + np.eye(60, k=1) + 0j)
     assert jordan.slack == np.inf
     assert not jordan.clear_of_circle(3.0, 1e-9, 2 * np.pi)

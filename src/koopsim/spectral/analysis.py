@@ -26,9 +26,10 @@ from threadpoolctl import threadpool_limits
 from koopsim.files.masks import unmasked
 
 from .assembly import Evidence, assemble
-from .clusters import SchurForm, isolate, schur_form
+from .clusters import ISOLATION, SchurForm, extract, isolate, schur_form
 from .constant import discount
 from .noise import SINGLE, balanced, could_be_float32, effective_noise
+from .resolvent import DENSE, Circles
 from .structure import CLEAR, SNAP, SNAP_ROUNDING, Finding, classify
 from .verdict import Verdict
 
@@ -39,6 +40,7 @@ OTHER_UNITS = "Beside the diagonal the coupling is so small that it may be round
 LARGEST = 4000  # rows of a sparse matrix that is written out
 LARGEST_ENTRY = 1e150  # squares of larger ones overflow
 THREADS = 100  # rows from which LAPACK would start threads: it gains nothing from them, and loses much on shared cores
+SHARE = 0.25  # of what may be spent on proofs, for circles that would only spare the clusters some work
 PLACES = (0.5, 0.25, 0.75)  # in a gap between moduli: where a circle is tried
 
 
@@ -120,7 +122,11 @@ def examine_clusters(form: SchurForm, delta: float, snap: float = SNAP) -> tuple
         count = int(np.sum(moduli <= inner))
         notes.append(f"{count} of {form.n} eigenvalues lie inside |z| = {inner:.9g} for every matrix within the noise.")
     undecided = [int(i) for i in np.argsort(np.abs(moduli - 1)) if inner is None or moduli[i] > inner]
-    return _classified(form, undecided, delta, snap, ENOUGH if outer is not None else None), notes, outer is not None
+    findings = _classified(form, undecided, delta, snap, ENOUGH if outer is not None else None)
+    left = set(undecided).difference(*(form.with_mirror(f.block.indices) for f in findings))
+    if left and outer is None:
+        notes.append(f"{len(left)} of {form.n} eigenvalues, together, lie inside for every matrix within the noise.")
+    return findings, notes, outer is not None
 
 
 def _classified(form: SchurForm, indices: list[int], delta: float, snap: float, enough: int | None) -> list[Finding]:
@@ -131,6 +137,8 @@ def _classified(form: SchurForm, indices: list[int], delta: float, snap: float, 
         if form.with_mirror((i,)) & taken:
             continue
         if enough is not None and len(findings) >= enough:
+            break
+        if enough is None and len(findings).bit_count() == 1 and _inside(form, set(range(form.n)) - taken, delta):
             break
         above = i if form.conjugate is None or form.eigenvalues[i].imag >= 0 else int(form.conjugate[i])
         block = isolate(form, delta, (above,))
@@ -146,14 +154,25 @@ def _classified(form: SchurForm, indices: list[int], delta: float, snap: float, 
     return findings
 
 
+def _inside(form: SchurForm, rest: set[int], delta: float) -> bool:
+    """Whether these eigenvalues of a large matrix, as one cluster, are inside for every matrix within the noise."""
+    w = form.eigenvalues[list(rest)]
+    if form.n <= DENSE or form.normal or np.abs(w).max() + CLEAR * delta >= 1:
+        return False
+    block = extract(form, tuple(sorted(rest)))
+    isolated = ISOLATION * block.norm * delta < block.separation
+    return isolated and Circles(block.B, form.real, form.allowance).clear(1.0, CLEAR * block.error(delta))
+
+
 def _outer_circle(form: SchurForm, moduli: NDArray, delta: float) -> float | None:
     """Some r >= 1 with eigenvalues of every A0 outside it."""
     edges = np.r_[1.0, np.sort(moduli[moduli > 1])]
     gaps = np.diff(edges)
+    keep = (1 - SHARE) * form.allowance.left
     for i in np.argsort(-gaps)[:CIRCLES]:
         if gaps[i] > 2 * CLEAR * delta:
             for r in (edges[i] + gaps[i] / 2, edges[i]):
-                if form.circles.clear(float(r), CLEAR * delta):
+                if form.circles.clear(float(r), CLEAR * delta, keep):
                     return float(r)
     return None
 
@@ -164,11 +183,12 @@ def _inner_circle(form: SchurForm, moduli: NDArray, delta: float) -> float | Non
         return 1.0
     edges = np.r_[1.0, np.sort(moduli[moduli < 1])[::-1], 0.0]
     gaps = edges[:-1] - edges[1:]
+    keep = (1 - SHARE) * form.allowance.left
     wide = np.flatnonzero(gaps > 2 * CLEAR * delta)
     for i in np.unique(np.r_[wide[:CIRCLES], wide[np.argsort(-gaps[wide])][:CIRCLES]]):
         for share in PLACES:
             r = float(edges[i] - share * gaps[i])
-            if form.circles.clear(r, CLEAR * delta):
+            if form.circles.clear(r, CLEAR * delta, keep):
                 return r
     return None
 

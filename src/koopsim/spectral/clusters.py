@@ -9,7 +9,8 @@ With p = ||P|| and sep = min ||T11 X - X T22||_F / ||X||_F, every A0 within delt
 4 p delta < sep, a matching cluster whose block is similar to T11 + F with ||F|| <= 2 p delta (Stewart &
 Sun, *Matrix Perturbation Theory*, V.2). So a cluster is grown until 4 p delta < sep holds. The two halves
 of a perturbed Jordan block never pass that test alone: by the theorem, nothing within delta would join them. The sep
-used is a lower bound, never an estimate (`separation.py`, `eigenbasis.py`).
+used is a lower bound, never an estimate (`separation.py`). One eigenvalue of a large matrix may be shown to be alone
+by a disc instead (`eigenbasis.py`), at a noise up to p times as large; its `separation` is then 4 p times that noise.
 """
 
 from __future__ import annotations
@@ -144,14 +145,15 @@ def extract(form: SchurForm, indices: tuple[int, ...], delta: float = 0.0) -> Bl
         return Block(indices, V, V.conj().T, np.diag(w[chosen]), 1.0, gap)
     if k == 1 and n > DENSE:
         (i,) = indices
-        norm, sep = float(form.basis.norms[i]), form.basis.separation(i)
+        norm = float(form.basis.norms[i])
+        sep = 4 * norm * form.basis.isolation(i)
         if ISOLATION * norm * delta < sep:
             x, y = form.basis.X[:, i : i + 1], form.basis.Y[i : i + 1]
             return Block(indices, Q @ x, y @ Q.conj().T, form.T[i : i + 1, i : i + 1], norm, sep)
-    return reordered(form, indices)
+    return reordered(form, indices, delta)
 
 
-def reordered(form: SchurForm, indices: tuple[int, ...]) -> Block:
+def reordered(form: SchurForm, indices: tuple[int, ...], delta: float = 0.0) -> Block:
     """The same by LAPACK trsen and a Sylvester equation, for any number of eigenvalues."""
     n, k = form.n, len(indices)
     select = np.zeros(n, dtype=np.int32)
@@ -170,7 +172,8 @@ def reordered(form: SchurForm, indices: tuple[int, ...]) -> Block:
         return Block(indices, Q[:, :k], Q[:, :k].conj().T, T11, np.inf, 0.0)
     W = (Q[:, :k] - Q[:, k:] @ R.conj().T).conj().T
     norm = float(np.sqrt(1.0 + np.linalg.norm(R, 2) ** 2))
-    return Block(indices, Q[:, :k], W, T11, norm, separation(T11, T22, form.allowance if n > DENSE else None))
+    sep = separation(T11, T22, form.allowance if n > DENSE else None, ISOLATION * norm * delta)
+    return Block(indices, Q[:, :k], W, T11, norm, sep)
 
 
 def isolate(form: SchurForm, delta: float, seed: Iterable[int]) -> Block:

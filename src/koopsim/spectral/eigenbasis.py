@@ -6,9 +6,12 @@ The two halves of T give X and Y by products of matrices alone: with T = [T1 C; 
 
     X = [X1  X1 Z; 0  X2],   Y = [Y1  -Z Y2; 0  Y2],   Z_ij = -(Y1 C X2)_ij / (d1_i - d2_j).
 
-Nothing is taken on trust: what T X - X D and Y X - I came out as is added up to `slack`, so that the bound holds
-for T itself as (bound) / (1 - slack * bound). An eigenvector matrix that is too ill conditioned, a Jordan block say,
-has a slack that proves nothing; then others have to (`resolvent.py`, `separation.py`).
+Nothing is taken on trust. What Y X - I came out as is in the p_i, and with `slack` = max ||T x_i - lambda_i x_i||
+
+    T - z = (I + (T X - X D) (D - z)^-1 X^-1) X (D - z) X^-1,      so ||(T - z I)^-1|| <= bound / (1 - slack * bound).
+
+An eigenvector matrix that is too ill conditioned, a Jordan block say, proves nothing; then others have to
+(`resolvent.py`, `separation.py`).
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ EVALUATIONS = 30_000_000  # of p / |lambda - z| for one circle
 
 @dataclass(frozen=True, eq=False)
 class EigenBasis:
-    """Columns of X have length one, Y X = I; `slack` bounds ||T - X D X^-1||."""
+    """Columns of X have length one, Y X = I; `slack` bounds each ||T x_i - lambda_i x_i||."""
 
     eigenvalues: Complex
     X: Complex
@@ -36,15 +39,19 @@ class EigenBasis:
     residuals: NDArray[np.float64]  # ||T x_i - lambda_i x_i||
     slack: float
 
-    def separation(self, i: int) -> float:
-        """A lower bound of sep(lambda_i, the rest): 1 / sum over j != i of p_j / |lambda_j - lambda_i|."""
+    def isolation(self, i: int) -> float:
+        """A noise that leaves one eigenvalue, and no more, in a disc about lambda_i.
+
+        Its radius is r = 2 p_i (noise + slack). No other lambda_j is nearer than 2 r, so that along it the bound is
+        p_i / r and at most twice what the others have in the centre: together below 1 / (noise + slack).
+        """
         gap = np.abs(self.eigenvalues - self.eigenvalues[i])
         gap[i] = np.inf
         if not np.isfinite(self.slack):
             return 0.0
         with np.errstate(divide="ignore"):
-            total = float(np.sum(self.norms / gap))
-        return (1.0 / total if total else np.inf) - 2 * self.slack
+            others = 1.0 / np.sum(self.norms / gap)
+        return float(min(others, gap.min() / self.norms[i])) / 4 - self.slack
 
     def clear_of_circle(self, radius: float, level: float, arc: float) -> bool:
         """Proof that sigma_min(T - z I) > level along |z| = radius, angles 0 to `arc`; False where there is none."""
@@ -81,17 +88,15 @@ def eigenbasis(T: Complex) -> EigenBasis:
         X, Y = _halves(T, w, EPS * size)
         length = np.linalg.norm(X, axis=0)
         X, Y = X / length, Y * length[:, None]
-        off = T @ X - X * w
-        defect = Y @ X - np.eye(n)
-        scale = float(np.linalg.norm(Y))
-        wrong = float(np.linalg.norm(defect)) + n * EPS * scale * np.sqrt(n)
-        grown = wrong / (1 - wrong) if wrong < 0.5 else np.inf
-        missing = float(np.linalg.norm(off)) + n * EPS * size * np.sqrt(n)
-        slack = missing * scale * (1 + grown)
-        norms = np.linalg.norm(Y, axis=1) + grown * scale
-    if not np.isfinite(slack):
+        residuals = np.linalg.norm(T @ X - X * w, axis=0)
+        slack = float(residuals.max()) + n * EPS * size
+        left, root = np.linalg.norm(Y, axis=1), np.sqrt(n)
+        wrong = np.linalg.norm(Y @ X - np.eye(n), axis=1) + n * EPS * root * left
+        all_wrong = float(np.linalg.norm(wrong))
+        norms = left + wrong * (float(np.linalg.norm(Y)) / (1 - all_wrong) if all_wrong < 0.5 else np.inf)
+    if not np.isfinite(slack) or not np.all(np.isfinite(norms)):
         slack, norms = np.inf, np.full(n, np.inf)
-    return EigenBasis(w, X, Y, norms, np.linalg.norm(off, axis=0), slack)
+    return EigenBasis(w, X, Y, norms, residuals, slack)
 
 
 def _halves(T: Complex, w: Complex, tiny: float) -> tuple[Complex, Complex]:

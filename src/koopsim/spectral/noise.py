@@ -30,7 +30,7 @@ WORTH = 0.7  # a change of units must bring row and column together below this s
 GAIN = 0.25  # and all of them the norm of the matrix below this share; else it stays in the units given
 ONE_WAY = 0.1  # of the largest entry on the diagonal: what a coupling that nothing answers is measured against
 ROWS = 64 * EPS64  # rounding, relative to ||A|| and for each row
-SMALLEST = 1e-250  # of a diagonal that units are measured against
+SMALLEST = 1e-120  # of a diagonal that units are measured against: what it balances to can be squared
 APART = 1e-290  # units further apart than this are not exact
 SINGLE = "All entries are float32 numbers; if they were rounded to that, say so with noise=2.4e-7."
 

@@ -9,9 +9,9 @@ Pseudospectra*, ch. 2). From points to arcs: with R = (A - z I)^-1 and |z' - z| 
     ||(A - z' I)^-1|| <= (||R|| + h ||R^2|| + ... + h^7 ||R^8||) / (1 - h^8 ||R^8||),
 
 so an arc is clear as soon as this is below 1 / delta; arcs that are not are halved. Large matrices are first put to
-their eigenvectors (`eigenbasis.py`), and where those prove nothing to sigma_min(A - z' I) >= 1 / ||R||_F - h. Each of
-these is a bound, none an estimate: what cannot be shown within the allowance is not called clear. A is given in its
-complex Schur form T.
+their eigenvectors (`eigenbasis.py`), and where those prove nothing to sigma_min(A - z' I) >= 1 / ||R||_F - h, or to the
+series where that leads nowhere near an eigenvalue. Each of these is a bound, none an estimate: what cannot be shown
+within the allowance is not called clear. A is given in its complex Schur form T.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas as _blas
 from scipy.linalg import lapack as _lapack
 
 from .eigenbasis import Complex, EigenBasis, eigenbasis
 
 LAPACK: Any = _lapack  # built at import: no stubs
+BLAS: Any = _blas
 
 DENSE = 48  # up to this order an SVD of the whole stack is cheaper than anything else
 BUDGET = 4000  # evaluations for one circle, small matrices
@@ -37,6 +39,8 @@ SHORTEST = 1e-15  # half an arc, below which none is halved
 STRIDE = 0.9  # of what is clear: how far beyond it the next point of a large matrix is
 NEARER = 0.7  # times as far, where what is clear shrinks
 TERMS = 8  # of the series for an arc
+NEARBY = 0.02  # of the way to the nearest eigenvalue: where the resolvent alone tells of less, its powers are asked
+HALVINGS = 40  # while looking for the longest arc that a series clears
 
 
 @dataclass
@@ -68,13 +72,17 @@ def smallest_singular_values(T: Complex, z: Complex) -> NDArray[Any]:
     return np.array([_from_inverse(T, zi) for zi in z])
 
 
-def _from_inverse(T: Complex, z: complex) -> float:
-    n = len(T)
-    shifted = np.array(T, order="F")
-    shifted[np.diag_indices(n)] -= z
+def inverse(T: Complex, z: complex) -> Complex:
+    """(T - z I)^-1 of a triangular T; infinite where z is one of its eigenvalues."""
+    shifted = np.array(T, order="F", dtype=complex)
+    shifted[np.diag_indices(len(T))] -= z
     R, info = LAPACK.ztrtri(shifted, overwrite_c=1)
+    return np.full_like(R, np.inf) if info else R
+
+
+def _from_inverse(T: Complex, z: complex) -> float:
     with np.errstate(over="ignore"):
-        size = np.inf if info else float(np.linalg.norm(R))
+        size = float(np.linalg.norm(inverse(T, z)))
     return 1.0 / size if np.isfinite(size) else 0.0
 
 
@@ -88,7 +96,8 @@ def singular_value_at_most(T: Complex, z: complex, steps: int = 6) -> float:
     for _ in range(steps):
         x, info = LAPACK.ztrtrs(shifted, x, trans=2)
         y, info2 = LAPACK.ztrtrs(shifted, x)
-        size = np.linalg.norm(y)
+        with np.errstate(over="ignore"):
+            size = np.linalg.norm(y)
         if info or info2 or not np.isfinite(size) or size == 0.0:
             return 0.0
         growth = float(np.sqrt(size))
@@ -105,8 +114,11 @@ class Circles:
         self.allowance = allowance or Allowance()
         self._basis = basis
 
-    def clear(self, radius: float, level: float) -> bool:
-        """Proof that sigma_min(T - z I) > level all along |z| = radius; False where there is none."""
+    def clear(self, radius: float, level: float, keep: float = 0.0) -> bool:
+        """Proof that sigma_min(T - z I) > level all along |z| = radius; False where there is none.
+
+        `keep`: what is to be left of the allowance.
+        """
         if is_diagonal(self.T):
             return bool(np.all(np.abs(self.moduli - radius) > level))
         if len(self.T) <= DENSE:
@@ -114,7 +126,7 @@ class Circles:
             return smallest_singular_values(self.T, probes).min() > level and self._small(radius, level)
         if self._basis is None:
             self._basis = eigenbasis(self.T)
-        return self._basis.clear_of_circle(radius, level, self.arc) or self._large(radius, level)
+        return self._basis.clear_of_circle(radius, level, self.arc) or self._large(radius, level, keep)
 
     def _probes(self, radius: float, count: int) -> Complex:
         near = np.argsort(np.abs(self.moduli - radius))[:count]
@@ -139,16 +151,16 @@ class Circles:
             middle, h = np.r_[middle - h, middle + h], np.r_[h, h]
         return True
 
-    def _large(self, radius: float, level: float) -> bool:
+    def _large(self, radius: float, level: float, keep: float = 0.0) -> bool:
         if any(singular_value_at_most(self.T, z) <= level for z in self._probes(radius, PROBES)):
             return False
         n = len(self.T)
         angle = reached = step = 0.0
         while reached < self.arc:
-            if not self.allowance.spend(n):
+            if not self.allowance.spend(n) or self.allowance.left < keep:
                 return False
-            clear = (_from_inverse(self.T, radius * np.exp(1j * angle)) - level) / radius  # either side of the angle
-            if clear * self.allowance.left < HOPELESS * n**3 * (self.arc - reached):
+            clear = self._reach(radius * np.exp(1j * angle), level) / radius  # either side of the angle
+            if clear * (self.allowance.left - keep) < HOPELESS * n**3 * (self.arc - reached):
                 return False
             if angle - clear <= reached:
                 reached, step = angle + clear, clear
@@ -156,6 +168,23 @@ class Circles:
                 step = NEARER * min(step, clear)
             angle = reached + STRIDE * step
         return True
+
+    def _reach(self, z: complex, level: float) -> float:
+        """Some h with sigma_min(T - z' I) > level for all |z' - z| <= h; not positive where none is found."""
+        power = R = inverse(self.T, z)
+        with np.errstate(all="ignore"):
+            sizes = [np.linalg.norm(R)]
+            alone = 1.0 / sizes[0] if np.isfinite(sizes[0]) else 0.0
+            if alone <= level or alone >= NEARBY * np.abs(np.diag(self.T) - z).min():
+                return float(alone - level)
+            while len(sizes) < TERMS and self.allowance.spend(len(R)):
+                power = BLAS.ztrmm(1.0, R, power)
+                sizes.append(np.linalg.norm(power))
+            least, most = alone - level, sizes[-1] ** (-1.0 / len(sizes))
+            for _ in range(HALVINGS):
+                h = (least + most) / 2
+                least, most = (h, most) if _series_clear(sizes, h, level) else (least, h)
+        return float(least)
 
 
 def clear_of_circle(T: Complex, radius: float, level: float, *, half: bool = False) -> bool:
@@ -170,10 +199,15 @@ def _arcs_clear(T: Complex, z: Complex, h: NDArray[np.float64], level: float) ->
     except np.linalg.LinAlgError:
         return np.zeros(z.size, dtype=bool)
     with np.errstate(over="ignore", invalid="ignore"):
-        power, bound = R, np.linalg.norm(R, axis=(1, 2))
-        for j in range(1, TERMS):
+        power, sizes = R, [np.linalg.norm(R, axis=(1, 2))]
+        for _ in range(1, TERMS):
             power = power @ R
-            last = np.linalg.norm(power, axis=(1, 2))
-            bound = bound + h**j * last
-        rest = 1.0 - h**TERMS * last
-        return (rest > 0) & (bound * level < rest)
+            sizes.append(np.linalg.norm(power, axis=(1, 2)))
+        return _series_clear(sizes, h, level)
+
+
+def _series_clear(sizes: list[Any], h: Any, level: float) -> Any:
+    """The series above from the sizes of R, R^2, ...: whether it is below 1 / level at a distance of h."""
+    bound = sum(h**j * size for j, size in enumerate(sizes))
+    rest = 1.0 - h ** len(sizes) * sizes[-1]
+    return (rest > 0) & (bound * level < rest)

@@ -70,13 +70,12 @@ def classify(block: Block, delta: float, real: bool, snap: float = SNAP, allowan
     """
     k, B = len(block.indices), block.B
     eta, mu = block.error(delta), block.mean
-    if Circles(B, real, allowance).clear(1.0, CLEAR * eta):
+    off, defect = abs(abs(mu) - 1.0), block.defect(mu)
+    if (k > 1 and off - defect > CLEAR * eta) or Circles(B, real, allowance).clear(1.0, CLEAR * eta):
         return _off_circle(block, eta)
     if eta > COARSE:
         why = f"{_name(k, mu)[:-3]} may be on the unit circle, but is known to {eta:.1e} only: too coarse"
         return Finding(block, "unclear", mu, eta, why)
-    defect = block.defect(mu)
-    off = abs(abs(mu) - 1.0)
     if k > 1 and defect > SEMISIMPLE * eta and _near_unitary(B, eta):
         why = (
             f"{k} eigenvalues closer to one another than the noise can tell, all on the unit circle and with "
