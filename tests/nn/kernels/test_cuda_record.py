@@ -33,7 +33,7 @@ KNOWN = {  # what failed in the record, and why it stands: anything else has to 
 NOT_BEGUN = "tests/nn/test_compile_cuda.py::"
 # What changed since the record, each by what it is now, and why it may wait for the next one: nothing else may.
 SINCE = {
-    "nn/kernels/pixels.py": ("7bf5448b75867453", "new; off unless KOOPSIM_PIXELS=1 (test_who_goes_this_way)"),
+    "nn/kernels/pixels.py": ("ab4ae2f7a3e3ce9e", "new; off unless KOOPSIM_PIXELS=1 (test_who_goes_this_way)"),
     "nn/kernels/tcn_cluster.py": ("eed4010e67bbfd6f", "asks for an H200's shared memory; no kernel changed"),
     "nn/kernels/operators.py": (
         "ead4b8f00de94619",

@@ -8,9 +8,9 @@ answer is. A library's product leaves what follows it to passes over all pixels,
 Here a program has some pixels and a whole layer, 64 of its inputs at a time by tensor cores, and goes on where the
 sums are, in its registers: with bias and ReLU; behind the last product with the colours, the loss and the
 gradient back to d_L, so that a_L is nowhere written; on the way back with the ReLU. Sums over pixels are products with
-tensor cores, too: of E^T with a_L, of ones with d_i. What lies between layers is in the features' precision, bfloat16
-or float16; sums over pixels, dW_i among them, are in float32, and the mean is taken at the end: in float16 nothing is
-rounded to zero or grows too large. The order of addition is fixed.
+tensor cores, too: of a_L^T and [a_L > 0]^T with E, of ones with d_i. What lies between layers is in the features'
+precision, bfloat16 or float16; sums over pixels, dW_i among them, are in float32, and the mean is taken at the end: in
+float16 nothing is rounded to zero or grows too large. The order of addition is fixed.
 The readable twin is `F.mse_loss` of `nn.folded`; tests/nn/kernels/test_pixels_kernels.py holds them together,
 on a CPU through Triton's interpreter.
 """
