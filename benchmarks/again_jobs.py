@@ -117,7 +117,7 @@ def table1(place: Place) -> list[Job]:
     jobs += [*trials, *(deq(here, seed, 150) for seed in range(3))]
     jobs += [sim(here, kind, seed, 30) for kind in SIMS for seed in range(3)]
     jobs += [sim(longer, kind, seed, 50) for kind in SIMS for seed in range(3)]
-    return [*jobs, *(sim(longest, kind, 0, 90) for kind in SIMS), deq(longer, 0, 300)]
+    return [*jobs, *(sim(longest, kind, 0, 90) for kind in SIMS), deq(longer, 0, 200)]
 
 
 def recipe_words(**values: object) -> list[object]:
