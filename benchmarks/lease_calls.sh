@@ -11,14 +11,18 @@ left() { echo $((most - SECONDS - $1)); }
 # kernels STEP...: one after the other, in what is left of the call; none stops the next
 kernels() { (. "$ROOT/env.sh" && KEEP=$ROOT/keep ALL=$(left 15) bash benchmarks/kernels_lease.sh ${DRY:-} "$@") || true; }
 # evidence LANES WORDS...: again.py's jobs in the background, which are saved before the call ends and go on in the next
-evidence() { bash "$here" begin 1 "$(left 60)" "$@" || true; }
+evidence() {
+  local earlier=()
+  [ -d "$ROOT/again1/again" ] || earlier=(--earlier results/unfinished/table1-table2.tar.gz) # once: then these are older
+  bash "$here" begin 1 "$(left 60)" "$1" "${@:2}" "${earlier[@]}" || true
+}
 
 if [ ! -e "$ROOT/env.sh" ] && [ -e "$IN/small.tar.xz" ]; then bash "$here" first; fi
 bash "$here" part
 case $call in
 1) # alone; then the tests, beside trainings that want no processors
   kernels pixels
-  evidence 1 table3 --only image-sim-rff-text-seed image-tancik-text-seed image-sim-rff-paper-text16
+  evidence 1 table1 table3 --only copy1000-deq image-sim-rff-text-seed image-tancik-text-seed
   kernels tests racecheck
   ;;
 2) # alone
@@ -29,11 +33,11 @@ case $call in
   evidence 1 table2 --only search-svhn-sim-two svhn-sim-two-seed
   kernels racecheck2 memcheck
   ;;
-4)
+4) # two at once, for both fill the chip
   bash "$here" data
-  evidence 3 table2 table1 table3 --earlier "$ROOT/tree/results/unfinished/table1-table2.tar.gz" --only search-svhn-sim-two \
-    svhn-sim-two-seed svhn-mondeq-multi svhn-mondeq-single-seed2 copy1000-deq image-sim-rff-paper-text16 \
-    cifar10-mondeq-multi-published cifar10-mondeq-single-published-seed1 cifar10-mondeq-single-published-seed2
+  evidence 2 table2 table3 table1 --only search-svhn-sim-two svhn-sim-two-seed svhn-mondeq-multi svhn-mondeq-single-seed2 \
+    cifar10-mondeq-multi-published cifar10-mondeq-single-published-seed1 cifar10-mondeq-single-published-seed2 \
+    image-sim-rff-text-seed image-tancik-text-seed copy1000-deq
   ;;
 *) echo "1, 2, 3 or 4; not $call" && exit 2 ;;
 esac
