@@ -1,7 +1,7 @@
 #!/bin/bash
 # The next lease of half an hour, call by call: what README.md's "To be measured on the next GPU" lists, in its order.
 #   lease_calls.sh 1|2|3|4 [SECONDS]      there, from the repository's root; SECONDS: what the call may take at most
-#   lease_load.sh PACK first|more         here, before each call; tools/lease_home.py FOLDER here, after each
+#   lease_load.sh PACK first|more         here, before each call; lease_home.sh FOLDER here, after each
 # On another machine than before a call begins anew where `lease_load.sh PACK first` went before it, else it ends at once.
 # In small, on a CPU:  ROOT=/tmp/lease OUT=/tmp/lease/o MORE="--rehearse --device cpu" DRY=--dry bash benchmarks/lease_calls.sh 1
 set -eu

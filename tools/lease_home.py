@@ -4,8 +4,8 @@
 
 kernels.tar has the files of benchmarks/kernels_lease.sh, again1.tar.gz the folders of benchmarks/again.py. What had
 lain in results/h200 goes to results/earlier. What is recorded already is passed over, for each call brings again what
-those before it brought. Runs that have not ended go to results/unfinished, the newest state of each. Where the whole
-tree is not there (lease_load.sh) it is for as long as this takes. At the end it says what is left to do.
+those before it brought. Runs that have not ended go to results/unfinished, the newest state of each. At the end it
+says what is left to do. benchmarks/lease_home.sh calls it while a lease lasts.
 """
 
 import argparse
@@ -134,15 +134,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--no-commit", action="store_true")
     arguments = parser.parse_args()
-    listed = subprocess.run(["git", "sparse-checkout", "list"], cwd=ROOT, capture_output=True, text=True, check=False)
-    part = listed.stdout.split() if listed.returncode == 0 else []
-    if part:
-        git("sparse-checkout", "disable")
-    try:
-        bring(arguments.folder.resolve(), not arguments.no_commit)
-    finally:
-        if part:
-            git("sparse-checkout", "set", "--no-cone", *part)
+    bring(arguments.folder.resolve(), not arguments.no_commit)
 
 
 def bring(came: Path, commit: bool) -> None:
