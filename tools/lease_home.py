@@ -14,10 +14,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import ledger
 import record
+
+from koopsim.config import to_dict
 
 ROOT = Path(__file__).resolve().parent.parent
 TO, EARLIER = ROOT / "results" / "h200", ROOT / "results" / "earlier"
@@ -89,6 +92,19 @@ def keep_runs(folder: Path) -> list[str]:
     return said
 
 
+def other_settings(names: list[str]) -> list[str]:
+    """Rows whose search has chosen: the preset has to say so, that `koopsim train NAME --seed N` repeats them."""
+    from koopsim.presets import PRESETS, run_of
+    from koopsim.runs import RunDirectory
+
+    said = []
+    for row in sorted({name.rpartition("-seed")[0] for name in names if "-seed" in name}):
+        name, run = RunDirectory(next(TO / n for n in names if n.startswith(f"{row}-seed"))).read_config()
+        if name in PRESETS and row == name.replace("/", "-") and replace(run, seed=0) != run_of(name):
+            said.append(f"the preset {name} becomes what its search chose: {ledger.settings_of(to_dict(run))}")
+    return said
+
+
 def keep_unfinished(folders: list[Path], work: Path) -> list[str]:
     """Runs to go on with: those of before that have not ended since, and the newest state of each."""
     with tarfile.open(UNFINISHED) as tar:
@@ -151,7 +167,7 @@ def bring(came: Path, commit: bool) -> None:
             f.parent for folder in folders for kind in ("search", "pictures") for f in folder.glob(f"*/{kind}.json")
         ]
         todo = [f"{run.name} did not end: begins anew" for run in lost if not (run / "result.json").exists()]
-    todo += shorten_lists() if "cuda-tests.json" in files else []
+    todo += other_settings(runs) + (shorten_lists() if "cuda-tests.json" in files else [])
     subprocess.run([sys.executable, str(ROOT / "tools" / "readme.py")], cwd=ROOT, check=True)
     print("recorded:", *(files + runs or ["nothing new"]), "unfinished:", *left, "to do:", *todo, sep="\n   ")
     if commit and git("status", "--porcelain"):
