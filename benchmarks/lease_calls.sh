@@ -1,6 +1,7 @@
 #!/bin/bash
 # The next lease of half an hour, call by call: what README.md's "To be measured on the next GPU" lists, in its order.
 #   lease_calls.sh 1|2|3|4 [SECONDS]      there, from the repository's root; SECONDS: what the call may take at most
+#   lease_calls.sh more SECONDS LANES WORDS..., steps SECONDS STEP...      other jobs of again.py, other steps of kernels_lease.sh
 #   lease_load.sh PACK first|more         here, before each call; lease_home.sh FOLDER here, after each
 # On another machine than before a call begins anew where `lease_load.sh PACK first` went before it, else it ends at once.
 # In small, on a CPU:  ROOT=/tmp/lease OUT=/tmp/lease/o MORE="--rehearse --device cpu" DRY=--dry bash benchmarks/lease_calls.sh 1
@@ -17,6 +18,7 @@ evidence() {
   bash "$here" begin 1 "$(left 60)" "$1" "${@:2}" "${earlier[@]}" || true
 }
 
+case $call in 1 | 2 | 3 | 4 | more | steps) ;; *) echo "1, 2, 3, 4, more or steps; not $call" && exit 2 ;; esac
 if [ ! -e "$ROOT/env.sh" ] && [ -e "$IN/small.tar.xz" ]; then bash "$here" first; fi
 bash "$here" part
 case $call in
@@ -39,6 +41,13 @@ case $call in
     cifar10-mondeq-multi-published cifar10-mondeq-single-published-seed1 cifar10-mondeq-single-published-seed2 \
     image-sim-rff-text-seed image-tancik-text-seed copy1000-deq
   ;;
-*) echo "1, 2, 3 or 4; not $call" && exit 2 ;;
+more) # LANES WORDS...
+  bash "$here" data
+  evidence "${@:3}"
+  ;;
+steps) # STEP...
+  bash "$here" data
+  kernels "${@:3}"
+  ;;
 esac
 bash "$here" back "$(left 5)"
