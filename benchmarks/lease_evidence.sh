@@ -31,7 +31,7 @@ back() {
 }
 
 if [ "$1" != first ] && [ ! -e "$ROOT/env.sh" ]; then
-  echo "This is another machine than before: what ran there is gone. Begin with: lease_evidence.sh first" && exit 3
+  echo "This is another machine than before: what ran there is gone. Load what travels with: lease_load.sh PACK first" && exit 3
 fi
 case $1 in
 first)
