@@ -30,7 +30,7 @@ from koopsim.runs import environment, write_json
 
 MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/koopsim-mps", "CUDA_MPS_LOG_DIRECTORY": "/tmp/koopsim-mps"}
 MOST = 14 << 20  # bytes of the archive: a file above 16 MiB would not come back
-TEXTS = (".json", ".jsonl", ".csv", ".log", ".koopsim")
+TEXTS = (".json", ".jsonl", ".csv", ".log", ".koopsim", ".done")
 OFTEN = 60.0  # seconds: a machine may be taken away, and what was not copied by then is lost
 WAIT = 40.0  # seconds for a stopped process to save itself; one that is killed may take all others of MPS with it
 

@@ -149,3 +149,19 @@ def test_the_lists_of_a_record_are_shortened(home, tmp_path, monkeypatch):
     record.write_text(json.dumps({"kernels": digest(), "tests": {"a": {"outcome": "passed"}}}))
     assert home.shorten_lists() == ["all CUDA tests passed: KNOWN and NOT_BEGUN of test_cuda_record.py can go"]
     assert lists.read_text() == "A = 1\nSINCE: dict[str, tuple[str, str]] = {}\nB = 2\n"
+
+
+def test_a_study_that_ended_is_recorded_and_one_that_did_not_is_not(home, tmp_path, monkeypatch):
+    """again.py's archive has the marks of what has ended."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    again, added = importlib.import_module("again"), []
+    monkeypatch.setattr(home.ledger, "add", added.extend)
+    for name in ("signals.json", "other.json"):
+        measured(tmp_path / "again", name, "1111111", rows=[{"name": "a sound", "test_psnr": 30.0}])
+    (tmp_path / "again" / "signals.json.done").touch()
+    again.archive(tmp_path / "again", tmp_path / "again.tar.gz")
+    with tarfile.open(tmp_path / "again.tar.gz") as tar:
+        tar.extractall(tmp_path / "came", filter="data")
+    assert home.keep_runs(tmp_path / "came" / "again") == ["signals.json"]
+    assert [line.split(" | ")[4] for line in added] == ["30.00 dB"]
+    assert home.keep_runs(tmp_path / "came" / "again") == []

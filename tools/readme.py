@@ -16,7 +16,7 @@ from koopsim.report.tables import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 Row = list[str]  # what, the paper's code, ours, where it is recorded
-OWN = ("best", "even start", "without U V")  # rows that the paper has not; the evidence page does
+OWN = ("best", "even start", "without U V", "searched by steps")  # rows of the evidence page alone
 # What a row is called here: the first DEQ's solves did not all converge.
 CALLED = {"DEQ": "DEQ, Anderson (unconverged)"}
 SEEDS = {3: "", 2: "†", 1: "\\*"}  # how the README marks a row of Table 2
