@@ -64,7 +64,7 @@ step trained 130 - "$PYTHON" -m koopsim bench train inference --precision float3
 step aoti 60 - "$PYTHON" -m koopsim export zoo:cifar10/sim-single --format aoti --device cuda --out "$KEEP/cifar10.aoti.pt2" --json
 # The machine's processors: what is timed above is over
 step builds 40 - "$PYTHON" benchmarks/parallel_builds.py --turns 3 --out "$KEEP/parallel-builds.json"
-step tests 310 - "$PYTHON" tools/cuda_tests.py --processes 15 --seconds LESS --out "$KEEP/cuda-tests.json"
+step tests 330 - "$PYTHON" tools/cuda_tests.py --processes 15 --seconds LESS --out "$KEEP/cuda-tests.json"
 # What kernels do with the memory that their threads share: those first that were never looked at
 SHARING="tcn_kernels or conv_kernels or cell_kernels or pixels_kernels"
 SHARING2="tail_kernels or small_models or direct_kernels"
