@@ -3,10 +3,10 @@
 #   lease_load.sh PACK first      before the first call: the code that runs there, PACK/first, and of PACK/stream what there is room for
 #   lease_load.sh PACK more       before each further call: this folder, and the stream's next part
 #   lease_load.sh PACK whole      when it is over: the whole tree again
-# The working tree travels too, so the rest of it goes (git sparse-checkout) and comes back with `whole`. Of a tree with
+# ROOM=60 MiB of the 64 that may travel, for those may be counted in whole blocks. The working tree travels too, so the rest of it goes (git sparse-checkout) and comes back with `whole`. Of a tree with
 # changes nothing could be recorded: it is refused.
 set -eu
-PACK=$(realpath "$1") ROOM=$((${ROOM:-62} << 20)) IN=.gpu/in
+PACK=$(realpath "$1") ROOM=$((${ROOM:-60} << 20)) IN=.gpu/in
 exclude=$(git rev-parse --git-path info/exclude)
 mkdir -p "$(dirname "$exclude")"
 grep -qx '/.gpu/' "$exclude" 2> /dev/null || echo '/.gpu/' >> "$exclude"
