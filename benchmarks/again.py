@@ -6,11 +6,10 @@
     python benchmarks/again.py table1 table2 table3 beside --rehearse --out OUT   # all of it, tiny, on a CPU
 
 A job (again_jobs.py) is a verb of koopsim, or a script beside this one, in a process of its own. So many lanes run at a
-time (small models leave most of a GPU idle; NVIDIA's MPS is started where it is there, without it give --lanes 1). A
-job that cannot end in time is not begun; one that outlasts its box, and all at the deadline, are stopped by Ctrl-C,
-which saves them; a job that fails stops no other. OUT/again.json says what became of each, OUT/again.tar.gz has the
-folders: every text, and weights as long as the whole stays below 14 MiB. Budgets were decided before
-(results/BUDGETS.md).
+time (small models leave most of a GPU idle; for more than one NVIDIA's MPS is started where it is there). A job that
+cannot end in time is not begun; one that outlasts its box, and all at the deadline, are stopped by Ctrl-C, which saves
+them; a job that fails stops no other. OUT/again.json says what became of each, OUT/again.tar.gz has the folders: every
+text, and weights as long as the whole stays below 14 MiB. Budgets were decided before (results/BUDGETS.md).
 """
 
 import argparse
@@ -31,7 +30,7 @@ from koopsim.runs import environment, write_json
 
 MPS = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/koopsim-mps", "CUDA_MPS_LOG_DIRECTORY": "/tmp/koopsim-mps"}
 MOST = 14 << 20  # bytes of the archive: a file above 16 MiB would not come back
-TEXTS = (".json", ".jsonl", ".csv", ".log", ".koopsim")
+TEXTS = (".json", ".jsonl", ".csv", ".log", ".koopsim", ".done")
 OFTEN = 60.0  # seconds: a machine may be taken away, and what was not copied by then is lost
 WAIT = 40.0  # seconds for a stopped process to save itself; one that is killed may take all others of MPS with it
 
@@ -43,7 +42,8 @@ class Lease:
         self.jobs, self.arguments = jobs, arguments
         self.folder: Path = arguments.work / "again"
         self.start = time.monotonic()
-        self.mps, self.lanes = arguments.device != "cpu" and mps_runs(), arguments.lanes
+        self.lanes = arguments.lanes
+        self.mps = arguments.device != "cpu" and self.lanes > 1 and mps_runs()
         self.said = 0.0  # when
 
     def now(self) -> float:

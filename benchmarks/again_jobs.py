@@ -4,7 +4,8 @@ table1   the paper's searches of both SIMs, confirmed, three seeds; trials of th
 table2   SIM (two) on SVHN over the paper's whole space, 200 trials, confirmed; V U = I; monDEQ (multi) with the
          published scale; monDEQs' other seeds and their published recipe; last, if there is time, the other SIMs'
          searches
-table3   which start; the paper's search per picture, judged after 100 *steps* as its public code does; Tancik's
+table3   which start; the paper's search per picture, judged after 100 *steps* as its public code does; Tancik's; the
+         same settings on text that the package draws
 whole    SIMs with U V learnt and U V = I beside Tancik's network on other pictures; Table 3 with the latter
 text     the next byte of a text, three models, three seeds
 beside   the paper's code in turns with ours; sound and shape; accuracy against data; what needs no deadline
@@ -116,7 +117,7 @@ def table1(place: Place) -> list[Job]:
     jobs += [*trials, *(deq(here, seed, 150) for seed in range(3))]
     jobs += [sim(here, kind, seed, 30) for kind in SIMS for seed in range(3)]
     jobs += [sim(longer, kind, seed, 50) for kind in SIMS for seed in range(3)]
-    return [*jobs, *(sim(longest, kind, 0, 90) for kind in SIMS), deq(longer, 0, 300)]
+    return [*jobs, *(sim(longest, kind, 0, 90) for kind in SIMS), deq(longer, 0, 200)]
 
 
 def recipe_words(**values: object) -> list[object]:
@@ -210,7 +211,17 @@ def table3(place: Place) -> list[Job]:
                  "--at-once", 24, *few)  # fmt: skip
         before = tuple(job.name for job in paper)  # one after the other: each takes tens of GiB
         paper.append(Job(f"image-sim-rff-paper-{kind}16", fixed(*words), 240, before, box=600, share=SHARE))
-    return jobs + paper
+    return jobs + drawn(tf32, short) + paper
+
+
+def drawn(*more: Words) -> list[Job]:
+    """text16's rows on pictures that anyone can draw: the package's text of seed 0, by the settings recorded there."""
+    sim = ("image/sim-rff", *recipe_words(learning_rate=2e-3), "--model.fourier.bandwidth", 0.009)
+    rest = ("--task.pictures", "text", *(word for words in more for word in words))
+    return [
+        Job(f"{row[0].replace('/', '-')}-text-seed{s}", fixed("train", *row, *rest, "--seed", s), 30)
+        for row in (sim, ("image/tancik",)) for s in range(3)
+    ]  # fmt: skip
 
 
 def whole(place: Place) -> list[Job]:

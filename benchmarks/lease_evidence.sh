@@ -1,8 +1,8 @@
 #!/bin/bash
-# A lease of a machine with a GPU, call by call, from the repository's root; what travels with a call is in $IN (.gpu/in; lease_pack.sh makes it).
-#   lease_evidence.sh first HASH                   small.tar.xz and wheels.tar.xz travel: unpacked; $ROOT/env.sh is to be sourced from then on
+# A lease of a machine with a GPU, call by call, from the repository's root; what travels with a call is in $IN (.gpu/in; lease_pack.sh and lease_load.sh make it).
+#   lease_evidence.sh first                        small.tar.xz and wheels.tar.xz travel: unpacked; $ROOT/env.sh is to be sourced from then on
 #   lease_evidence.sh part                         a piece of the data travels
-#   lease_evidence.sh data                         the last piece is there: data sets are made and read
+#   lease_evidence.sh data                         data sets that are there whole are made and read
 #   lease_evidence.sh begin NUMBER SECONDS LANES WORDS...   again.py WORDS in the background, in a session that outlives this call
 #   lease_evidence.sh back SECONDS                 wait so long, or until all of it has ended, then copy what there is to $OUT
 # A machine goes back half a minute after a call: have the next one ready, and begin each with `set -e`, so that on another machine it ends at once.
@@ -16,7 +16,7 @@ begin() { # NUMBER SECONDS LANES WORDS...
   "$PYTHON" benchmarks/again.py "${@:4}" --plan --work "$ROOT/again$number" --out "$ROOT/again$number-out" | grep MISSING || true
   setsid nohup "$PYTHON" benchmarks/again.py "${@:4}" --seconds "$seconds" --lanes "$lanes" --work "$ROOT/again$number" \
     --out "$ROOT/again$number-out" $MORE > "$ROOT/again$number.log" 2>&1 < /dev/null &
-  sleep 8
+  sleep 3
   cat "$ROOT/again$number.log"
 }
 
@@ -31,29 +31,47 @@ back() {
 }
 
 if [ "$1" != first ] && [ ! -e "$ROOT/env.sh" ]; then
-  echo "This is another machine than before: what ran there is gone. Begin with: lease_evidence.sh first HASH" && exit 3
+  echo "This is another machine than before: what ran there is gone. Load what travels with: lease_load.sh PACK first" && exit 3
 fi
 case $1 in
 first)
   mkdir -p "$ROOT/data" "$ROOT/packs" "$ROOT/tree" "$OUT"
+  cp "$IN/sets" "$ROOT/packs/sets" && : > "$ROOT/packs/stream"
   tar xJf "$IN/small.tar.xz" -C "$ROOT/data"
   tar xJf "$IN/wheels.tar.xz" -C "$ROOT"
   cp -r src benchmarks results tests tools pyproject.toml "$ROOT/tree/" # each call replaces the tree
   cat > "$ROOT/env.sh" <<X
-export PYTHONPATH=$ROOT/tree/src:$ROOT/wheels OMP_NUM_THREADS=1 KOOPSIM_COMMIT=$2 KOOPSIM_DATA=$ROOT/data ROOT=$ROOT
+export PYTHONPATH=$ROOT/tree/src:$ROOT/wheels OMP_NUM_THREADS=1 KOOPSIM_COMMIT=$(cat "$IN/commit") KOOPSIM_DATA=$ROOT/data ROOT=$ROOT
 export NATURAL16=$ROOT/data/natural16 TEXT16=$ROOT/data/text16 UNSEEN=$ROOT/data/unseen
-export PAPER_CODE=$ROOT/data/paper KOOPSIM_PAPER_CODE=$ROOT/data/paper PICTURES=$ROOT/data/natural16
+export PAPER_CODE=$ROOT/data/paper KOOPSIM_PAPER_CODE=$ROOT/data/paper
 cd $ROOT/tree
 X
   . "$ROOT/env.sh"
   "$PYTHON" -c "import koopsim.cli, torchdeq, tyro, rich, sklearn, matplotlib, PIL, scipy; print('imports: ok')"
   ;;
-part) cp "$IN"/piece* "$ROOT/packs/" ;;
+part)
+  for piece in "$IN"/piece.*; do # named by its place in the stream: a call that is sent twice adds it once
+    [ -e "$piece" ] || continue
+    have=$(stat -c %s "$ROOT/packs/stream")
+    if [ "${piece##*.}" -gt "$have" ]; then echo "$piece is here, $have bytes before it are not" && exit 4; fi
+    [ "${piece##*.}" -lt "$have" ] || cat "$piece" >> "$ROOT/packs/stream"
+  done
+  ;;
 data)
-  cat "$ROOT"/packs/piece* | tar xf - -C "$ROOT/packs"
   . "$ROOT/env.sh"
-  "$PYTHON" "$ROOT/data/datasets_tool.py" unpack "$ROOT"/packs/0? --to "$ROOT/data"
-  rm -rf "$ROOT"/packs/piece* "$ROOT"/packs/0? # another set may follow
+  from=0
+  while read -r name bytes sum; do
+    to=$((from + bytes)) && [ "$to" -le "$(stat -c %s "$ROOT/packs/stream")" ] || break
+    if [ ! -e "$ROOT/packs/$name.done" ]; then
+      mkdir -p "$ROOT/packs/$name"
+      tail -c +$((from + 1)) "$ROOT/packs/stream" | head -c "$bytes" > "$ROOT/packs/$name.tar"
+      echo "$sum  $ROOT/packs/$name.tar" | sha256sum --check --quiet
+      tar xf "$ROOT/packs/$name.tar" -C "$ROOT/packs/$name"
+      "$PYTHON" "$ROOT/data/datasets_tool.py" unpack "$ROOT/packs/$name"/0? --to "$ROOT/data"
+      rm -r "$ROOT/packs/$name.tar" "$ROOT/packs/$name" && touch "$ROOT/packs/$name.done"
+    fi
+    from=$to
+  done < "$ROOT/packs/sets"
   "$PYTHON" -m koopsim data list
   ;;
 begin)

@@ -1,7 +1,7 @@
 """Whether the kernels of all pixels win: each product beside the library's with its passes, then trainings, in turns.
 
-    python benchmarks/pixel_turns.py [--out results/h200/pixels.json]                              100 s on an H200
-    python benchmarks/pixel_turns.py --rows 128 64 --warps 8 4 --stages 4 3 --turns 0              other sizes of blocks
+    python benchmarks/pixel_turns.py [--out results/h200/pixels.json]                   100 s on an H200
+    python benchmarks/pixel_turns.py --sizes 128-8-4-2 64-4-2-2 --turns 0               blocks of these sizes
 
 Sixteen networks of 512 features and layers of 256 on 65,536 pixels each, in bf16. The products:
 
@@ -10,12 +10,16 @@ Sixteen networks of 512 features and layers of 256 on 65,536 pixels each, in bf1
     back     [a > 0] (d W) and its sum over pixels                library: a product, then both in one pass
     summed   d^T a over all pixels, by slices                     library's own, both of `last`'s and of `layer`'s width
 
-Trainings are `koopsim train image/sim-rff` on sixteen pictures that are in no table, with KOOPSIM_PIXELS=1 and without:
-seconds of its steps, and the PSNR of both, which differ by rounding. Kept are kernels that win 10%.
+A size is rows-warps-stages-slices. 128-8-4 has one block a processor and the fewest bytes from the cache; 64-8-2 two
+blocks, of which one loads while the other stores, but fetches the weights twice as often; slices are of `summed` alone.
+Trainings are `koopsim train image/sim-rff` on sixteen pictures that are in no table, with KOOPSIM_PIXELS=1, in the
+sizes that were best, and without: seconds of its steps, and the PSNR of both, which differ by rounding. Kept are
+kernels that win 10%. What is expected of each: docs/speed.md, "Where the time went".
 """
 
 import argparse
 import itertools
+import math
 import os
 import statistics
 from collections.abc import Callable
@@ -36,6 +40,8 @@ REPEATS = 5  # of a product in a graph
 PICTURES = ("--task.pictures", "text", "--task.count", 16, "--task.seed", 11, "--precision", "bf16")
 
 Work = Callable[[], object]
+Size = tuple[int, int, int, int]  # rows of a block, warps, stages of its loop, slices of the sums over pixels
+SIZES = ("128-8-4-2", "64-8-2-2", "128-8-3-4", "128-8-4-1")  # none spills a register: ptxas for sm_90a
 
 
 def random(*shape: int, kind: torch.dtype = torch.bfloat16) -> Tensor:
@@ -81,11 +87,21 @@ def microseconds(sides: dict[str, Work], turns: int) -> dict[str, float]:
     return {name: 1e6 * t.seconds for name, t in found.items()}
 
 
-def products(rows: int, warps: int, stages: int, slices: int, turns: int) -> list[dict]:
-    pixels.ROWS, pixels.SLICES, pixels.LAUNCH = rows, slices, {"num_warps": warps, "num_stages": stages}
+def parse(size: str) -> Size:
+    rows, warps, stages, slices = map(int, size.split("-"))
+    return rows, warps, stages, slices
+
+
+def set_size(size: Size) -> None:
+    pixels.ROWS, warps, stages, pixels.SLICES = size
+    pixels.LAUNCH = {"num_warps": warps, "num_stages": stages}
+
+
+def products(size: Size, turns: int) -> list[dict]:
+    set_size(size)
     found = []
     for name, sides in works().items():
-        row = {"product": name, "rows": rows, "warps": warps, "stages": stages, "slices": slices}
+        row: dict = {"product": name, "size": "-".join(map(str, size))}
         try:
             row["us"] = microseconds(sides, turns)
         except Exception as error:  # a variant may have too much of something
@@ -93,6 +109,15 @@ def products(rows: int, warps: int, stages: int, slices: int, turns: int) -> lis
         found.append(row)
         print(*row.values(), flush=True)
     return found
+
+
+def best(rows: list[dict]) -> Size:
+    """That whose products take the least together; of those that failed none, unless all did."""
+    sums: dict[str, float] = {}
+    for row in rows:
+        own = row.get("us", {"library": math.inf})
+        sums[row["size"]] = sums.get(row["size"], 0.0) + own.get("ours", own["library"])
+    return parse(min(sums, key=sums.__getitem__))
 
 
 def trainings(turns: int, epochs: int) -> list[dict]:
@@ -110,21 +135,19 @@ def trainings(turns: int, epochs: int) -> list[dict]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="+", default=[pixels.ROWS])
-    parser.add_argument("--warps", type=int, nargs="+", default=[pixels.LAUNCH["num_warps"]])
-    parser.add_argument("--stages", type=int, nargs="+", default=[pixels.LAUNCH["num_stages"]])
-    parser.add_argument("--slices", type=int, nargs="+", default=[pixels.SLICES])
-    parser.add_argument("--turns", type=int, default=2, help="of whole trainings")
-    parser.add_argument("--epochs", type=int, default=20, help="of 100 steps")
+    parser.add_argument("--sizes", nargs="+", default=SIZES, help="rows-warps-stages-slices")
+    parser.add_argument("--turns", type=int, default=2, help="of trainings")
+    parser.add_argument("--epochs", type=int, default=10, help="of 100 steps")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    own = pixels.ROWS, pixels.SLICES, pixels.LAUNCH
-    sizes = itertools.product(arguments.rows, arguments.warps, arguments.stages, arguments.slices)
-    rows = [row for size in sizes for row in products(*size, turns=5)]
-    pixels.ROWS, pixels.SLICES, pixels.LAUNCH = own
-    write(arguments.out, {"products": rows, "trainings": []})
+    rows: list[dict] = []
+    for size in arguments.sizes:
+        rows += products(parse(size), turns=5)
+        write(arguments.out, {"products": rows, "trainings": []})
     if arguments.turns:
-        write(arguments.out, {"products": rows, "trainings": trainings(arguments.turns, arguments.epochs)})
+        set_size(chosen := best(rows))
+        found = trainings(arguments.turns, arguments.epochs)
+        write(arguments.out, {"products": rows, "size": "-".join(map(str, chosen)), "trainings": found})
 
 
 if __name__ == "__main__":

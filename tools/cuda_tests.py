@@ -25,7 +25,8 @@ from koopsim.runs import environment, write_json
 HERE, TESTS, RECORD = Path(__file__).parent, Path("tests"), Path("results/h200/cuda-tests.json")
 # Other people's plugins may want packages that are not there; one thread each, for there are as many processes.
 PLAIN = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-BEGUN = 0.85  # of the time: no test is begun after that, so that processes end by themselves and sanitizers sum up
+# Of the time: no test is begun after that, so that processes end by themselves, and a sanitizer's can sum up.
+BEGUN, UNDER_SANITIZER = 0.95, 0.85  # by then the longest are over
 SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+) (?:error|hazard)")  # a sanitizer's last word
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
 
@@ -37,10 +38,10 @@ def sanitizer() -> str | None:
     return shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path=":".join([*PLACES, *more]))
 
 
-def work(command: list[str], folder: Path, until: float) -> str:
+def work(command: list[str], folder: Path, until: float, begun: float = BEGUN) -> str:
     """Processes one after the other until no test is left or time is over; the end of what bad ones had to say."""
     said, paths = "", f"{HERE}:{os.environ.get('PYTHONPATH', '')}"
-    last = time.time() + (until - time.monotonic()) * BEGUN
+    last = time.time() + (until - time.monotonic()) * begun
     own = {**os.environ, **PLAIN, "PYTHONPATH": paths, "KOOPSIM_CLAIMS": str(folder), "KOOPSIM_CLAIMS_UNTIL": str(last)}
     for _ in range(5):
         try:
@@ -99,7 +100,8 @@ def main() -> None:
         (folder / "known.json").write_text(json.dumps({k: v["seconds"] for k, v in known.items() if v["seconds"]}))
         command = [word.format(said=folder / "%p.said") if word == "{said}" else word for word in command]
         until = began + arguments.seconds
-        said = list(pool.map(lambda _: work(command, folder, until), range(arguments.processes)))
+        begun = UNDER_SANITIZER if tool else BEGUN
+        said = list(pool.map(lambda _: work(command, folder, until, begun), range(arguments.processes)))
         tests, heard = outcomes(folder), [file.read_text() for file in sorted(folder.glob("*.said"))]
     counts: dict[str, int] = {}
     for test in tests.values():

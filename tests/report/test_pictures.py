@@ -60,6 +60,16 @@ def test_other_starts_and_searches_have_rows_of_their_own():
     assert "100 steps" in table.note
 
 
+def test_seeds_of_a_set_are_one_row_and_a_seed_measured_again_counts_once():
+    runs = [result("image/sim-rff", "text", psnr) for psnr in (20.0, 26.0, 28.0)]
+    for run, seed in zip(runs, (0, 0, 1), strict=True):
+        run["run"]["seed"] = seed
+    runs[1]["test"]["psnr_std"] = 2.5
+    table = image_table(runs)
+    assert table is not None
+    assert table.rows == [["text", "SIM (RFF only)", "27.00 ± 2.00", "27.69 ± 1.63", "−0.69", "2 × 2 seeds", "2.00"]]
+
+
 def test_small_pictures_are_not_compared_with_the_paper():
     table = image_table([made("image/sim-rff", scale="smoke")])
     assert table is not None

@@ -1,10 +1,11 @@
 """Table 3: PSNR on the test pixels of sets of pictures, the published values beside ours.   paper, section 5.3"""
 
+import statistics
 from collections.abc import Sequence
 
 from koopsim.config import ImageRegressionConfig
 from koopsim.report.kinds import Result, is_of
-from koopsim.report.names import rank_of, title_of, variant_of
+from koopsim.report.names import rank_of, seed_of, title_of, variant_of
 from koopsim.report.tables import Table, difference
 from koopsim.tasks.image_regression import pictures_of
 from koopsim.tasks.table3 import PUBLISHED
@@ -14,16 +15,18 @@ PAPERS_OWN = {"data_div2k.npz": "natural", "data_2d_text.npz": "text"}  # as its
 
 
 def image_table(results: Sequence[Result]) -> Table | None:
-    """One row a set and model: mean and standard deviation over the set's pictures. None without any."""
+    """One row a set and model: mean and standard deviation over pictures, means over seeds. None without any."""
     runs = image_runs(results)
     if not runs:
         return None
     rows = []
     for pictures in sorted({pictures_of(r) for r in runs}):
         own = [r for r in runs if pictures_of(r) == pictures]
-        last = {(r["name"], _variant(r)): r for r in own}  # the last one of a set counts
-        for name, how in sorted(last, key=lambda row: (rank_of(row[0]), row)):
-            rows.append([pictures, title_of(name) + how, *_row(last[name, how], name, pictures)])
+        found: dict[tuple[str, str], dict[int | str, Result]] = {}
+        for r in own:  # the last one of a seed counts
+            found.setdefault((r["name"], _variant(r)), {})[seed_of(r)] = r
+        for name, how in sorted(found, key=lambda row: (rank_of(row[0]), row)):
+            rows.append([pictures, title_of(name) + how, *_row([*found[name, how].values()], name, pictures)])
     head = ["pictures", "model", "PSNR dB", "paper", "diff", "n", "ms a picture-step"]
     own = [name for name in dict.fromkeys(row[0] for row in rows) if name in PAPERS_OWN]
     others = f"but for {' and '.join(own)} its pictures" if own else "its pictures"
@@ -48,12 +51,14 @@ def _variant(result: Result) -> str:
     return variant_of(result) + (BY_STEPS if by_steps else "")
 
 
-def _row(result: Result, name: str, pictures: str) -> list[str]:
-    test, count = result["test"], len(result.get("pictures") or [None])
-    published = "-" if variant_of(result) else PUBLISHED.get(name, {}).get(_kind(pictures), "-")
-    pace = result["milliseconds_per_step"] / count
-    figure = f"{test['psnr']:.2f} ± {test['psnr_std']:.2f}"
-    return [figure, published, difference([test["psnr"]], published, ".2f"), str(count), f"{pace:.2f}"]
+def _row(seeds: Sequence[Result], name: str, pictures: str) -> list[str]:
+    last = seeds[-1]
+    psnr, spread = (statistics.fmean(r["test"][key] for r in seeds) for key in ("psnr", "psnr_std"))
+    count = len(last.get("pictures") or [None])
+    published = "-" if variant_of(last) else PUBLISHED.get(name, {}).get(_kind(pictures), "-")
+    pace = last["milliseconds_per_step"] / count
+    n = str(count) if len(seeds) == 1 else f"{count} × {len(seeds)} seeds"
+    return [f"{psnr:.2f} ± {spread:.2f}", published, difference([psnr], published, ".2f"), n, f"{pace:.2f}"]
 
 
 def _kind(pictures: str) -> str:

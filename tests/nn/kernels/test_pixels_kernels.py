@@ -148,6 +148,7 @@ torch.testing.assert_close(pixel_loss(turned, wide, t[0]), twin(turned.float(), 
 """
 
 HOPPER = """
+import pathlib, subprocess, tempfile, triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from koopsim.nn.kernels import pixels
@@ -159,6 +160,7 @@ def compiled(kernel, kinds, fixed):
     source = ASTSource(kernel, signature, {(names.index(n),): v for n, v in fixed.items()}, aligned)
     return compile(source, target=GPUTarget("cuda", 90, 32), options=pixels.LAUNCH)
 
+tool = pathlib.Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 room = {"ROWS": pixels.ROWS, "DEPTH": pixels.DEPTH}
 for kind, size, sigmoid in (("*bf16", {"K": 256, "H": 256}, False), ("*fp16", {"K": 64, "H": 16}, True)):
     layer = compiled(pixels._layer, dict.fromkeys("x W y".split(), kind) | {"b": "*fp32"}, size | room)
@@ -167,6 +169,10 @@ for kind, size, sigmoid in (("*bf16", {"K": 256, "H": 256}, False), ("*fp16", {"
     last = compiled(pixels._last, kinds, size | room | {"O": 3, "SIGMOID": sigmoid})
     for done in (layer, back, last):
         assert "wgmma" in done.asm["ptx"] and done.metadata.shared <= pixels.SHARED
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            pathlib.Path(file.name).write_bytes(done.asm["cubin"])
+            used = subprocess.run([tool, "-res-usage", file.name], capture_output=True, text=True, check=True)
+        assert "STACK:0 " in used.stdout + used.stderr, "registers are spilt"
 """
 
 

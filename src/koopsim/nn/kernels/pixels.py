@@ -8,9 +8,9 @@ answer is. A library's product leaves what follows it to passes over all pixels,
 Here a program has some pixels and a whole layer, 64 of its inputs at a time by tensor cores, and goes on where the
 sums are, in its registers: with bias and ReLU; behind the last product with the colours, the loss and the
 gradient back to d_L, so that a_L is nowhere written; on the way back with the ReLU. Sums over pixels are products with
-tensor cores, too: of E^T with a_L, of ones with d_i. What lies between layers is in the features' precision, bfloat16
-or float16; sums over pixels, dW_i among them, are in float32, and the mean is taken at the end: in float16 nothing is
-rounded to zero or grows too large. The order of addition is fixed.
+tensor cores, too: of a_L^T and [a_L > 0]^T with E, of ones with d_i. What lies between layers is in the features'
+precision, bfloat16 or float16; sums over pixels, dW_i among them, are in float32, and the mean is taken at the end: in
+float16 nothing is rounded to zero or grows too large. The order of addition is fixed.
 The readable twin is `F.mse_loss` of `nn.folded`; tests/nn/kernels/test_pixels_kernels.py holds them together,
 on a CPU through Triton's interpreter.
 """
@@ -89,34 +89,44 @@ def _last(
     x, W, b, C, c, t, d, sums, ends, rows, O: tl.constexpr, SIGMOID: tl.constexpr,
     K: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, DEPTH: tl.constexpr,
 ):  # fmt: skip
-    """d_L of this part's rows, x = a_{L-1}; sums[part, model] of e a_L and, behind them, of d_L; ends of e and e^2."""
+    """d_L of this part's rows, x = a_{L-1}; sums[part, model] of e a_L and, behind them, of d_L; ends of e and e^2.
+
+    The sums over pixels have outputs across, as few as tensor cores take, and C^T e is no product: there is no room
+    for its sums beside a_L, entry by entry it needs none.
+    """
     part, model, models = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     first = model * rows + part * ROWS
     r, h, o = tl.arange(0, ROWS), tl.arange(0, H), tl.arange(0, LEAST)  # of which O are outputs
     kind = d.dtype.element_ty
+    there = o[None, :] < O
     bias = tl.zeros((ROWS, H), tl.float32) + tl.load(b + model * H + h)[None, :]
     z = _product(x + first * K, W + model * H * K, bias, K, 1, K, ROWS, H, DEPTH)
     z = tl.where(z < 0, 0.0, z).to(kind)
-    C = tl.load(C + (model * O + o[:, None]) * H + h[None, :], mask=o[:, None] < O, other=0.0).to(kind)
-    y = tl.dot(z, tl.trans(C), input_precision="ieee") + tl.load(c + model * O + o, mask=o < O, other=0.0)[None, :]
+    C += model * O * H
+    across = tl.load(C + o[:, None] * H + h[None, :], mask=o[:, None] < O, other=0.0).to(kind)
+    y = tl.dot(z, tl.trans(across), input_precision="ieee")
+    y += tl.load(c + model * O + o, mask=o < O, other=0.0)[None, :]
     if SIGMOID:
         y = 1.0 / (1.0 + tl.exp(-y))
-    there = o[None, :] < O
     e = tl.where(there, y - tl.load(t + (first + r)[:, None] * O + o[None, :], mask=there, other=0.0), 0.0)
     square = e * e
     if SIGMOID:
         e = e * y * (1.0 - y)
-    short = e.to(kind)
-    gradient = tl.where(z > 0, tl.dot(short, C, input_precision="ieee"), 0.0).to(kind)
-    tl.store(d + first * H + r[:, None] * H + h[None, :], gradient)
-    of_outputs = tl.dot(tl.trans(short), z, input_precision="ieee")
-    of_bias = tl.dot(tl.full((LEAST, ROWS), 1.0, kind), gradient, input_precision="ieee")
-    sums += (part * models + model) * (O + 1) * H
-    last = tl.where(o[:, None] < O, of_outputs, of_bias)
-    tl.store(sums + o[:, None] * H + h[None, :], last, mask=o[:, None] <= O)
     ends += (part * models + model) * 2 * LEAST + o
     tl.store(ends, tl.sum(e, 0))
     tl.store(ends + LEAST, tl.sum(square, 0))
+    short = e.to(kind)
+    of_outputs = tl.dot(tl.trans(z), short, input_precision="ieee")  # (H, LEAST)
+    of_open = tl.dot(tl.trans((z > 0).to(kind)), short, input_precision="ieee")
+    sums += (part * models + model) * (O + 1) * H + h
+    tl.store(sums[:, None] + o[None, :] * H, of_outputs, mask=there)
+    tl.store(sums + O * H, tl.sum(of_open * tl.trans(across), 1))
+    gradient = tl.zeros((ROWS, H), tl.float32)
+    for i in tl.static_range(O):
+        of_output = tl.sum(tl.where(o[None, :] == i, short.to(tl.float32), 0.0), 1)
+        gradient += of_output[:, None] * tl.load(C + i * H + h).to(kind).to(tl.float32)[None, :]
+    gradient = tl.where(z > 0, gradient, 0.0)
+    tl.store(d + first * H + r[:, None] * H + h[None, :], gradient.to(kind))
 
 
 def divides(phi: Tensor, widths: Sequence[int], outputs: int) -> bool:
