@@ -102,10 +102,10 @@ def main(argv: list[str]) -> int:
     name, rest = argv[0], argv[1:]
     _begin(name, rest)
     # These three decide the defaults of all other options, so they are read before them.
-    scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"
-    if _given(rest, "--recipe") == "best":
+    scale = "smoke" if given(rest, "--scale") == "smoke" else "paper"
+    if given(rest, "--recipe") == "best":
         name = f"{name.removesuffix(':best')}:best"
-    data, size = _given(rest, "--data"), _given(rest, "--size")
+    data, size = given(rest, "--data"), given(rest, "--size")
     if data is not None:
         from koopsim.cli.own_data import on_own_data
 
@@ -125,7 +125,7 @@ def named_first(argv: list[str], verb: str) -> list[str]:
     """The arguments with a preset's name first; an empty one where it is left to --data."""
     if not argv[0].startswith("-"):
         return argv
-    if not _given(argv, "--data"):
+    if not given(argv, "--data"):
         raise KoopsimError(f"Name the preset first: koopsim {verb} PRESET [options]. 'koopsim presets' lists them.")
     return ["", *argv]
 
@@ -140,14 +140,14 @@ def _begin(name: str, rest: list[str]) -> None:
     """Begin with what needs no PyTorch: the preset's data set and a GPU's context, if these words will use them."""
     if {"-h", "--help"} & {*rest}:
         return
-    if _given(rest, "--data") is None and _given(rest, "--scale") != "smoke":
+    if given(rest, "--data") is None and given(rest, "--scale") != "smoke":
         read_ahead(name.split("/")[0])  # a name of none begins nothing
-    several = _given(rest, "--devices") or _given(rest, "--backend") or "RANK" in os.environ
-    if not several and _given(rest, "--device") in (None, "auto", "cuda", "cuda:0"):
+    several = given(rest, "--devices") or given(rest, "--backend") or "RANK" in os.environ
+    if not several and given(rest, "--device") in (None, "auto", "cuda", "cuda:0"):
         wake_gpu()
 
 
-def _given(argv: list[str], option: str) -> str | None:
+def given(argv: list[str], option: str) -> str | None:
     """The value of an option among the arguments."""
     pairs = [*itertools.pairwise(argv), *(tuple(a.split("=", 1)) for a in argv if "=" in a)]
     return next((value for key, value in pairs if key == option), None)
@@ -184,7 +184,7 @@ def _train(options: TrainOptions, run: Run | None, name: str, argv: list[str]) -
 
 def say_precision(argv: list[str], device: str) -> None:
     """Say it where a kind of device does not compute in the precision that was asked for; a preset's goes unsaid."""
-    asked = _given(argv, "--precision")
+    asked = given(argv, "--precision")
     used = asked and resolve_precision(asked, device)
     if used != asked:
         print(f"koopsim: --precision {asked} is a GPU's; on {device} this computes in {used}.", file=sys.stderr)

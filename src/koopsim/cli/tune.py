@@ -9,7 +9,7 @@ import tyro
 
 from koopsim.cli import parse
 from koopsim.cli.own_data import on_own_data
-from koopsim.cli.train import _given, named_first, refuse_columns, say_precision
+from koopsim.cli.train import given, named_first, refuse_columns, say_precision
 from koopsim.cli.tune_lines import show_pictures, show_search
 from koopsim.config import Run
 from koopsim.errors import KoopsimError
@@ -126,8 +126,8 @@ def main(argv: list[str]) -> int:
         return 0
     argv = named_first(argv, "tune")
     name, rest = argv[0], argv[1:]
-    scale = "smoke" if _given(rest, "--scale") == "smoke" else "paper"  # decides the defaults of all other options
-    data = _given(rest, "--data")
+    scale = "smoke" if given(rest, "--scale") == "smoke" else "paper"  # decides the defaults of all other options
+    data = given(rest, "--data")
     name, run = on_own_data(name, data, rest, None) if data is not None else (name, run_of(name, scale))
     default = Arguments(run, TuneOptions(scale=scale))
     arguments = parse(Arguments, rest, f"tune {name}", default)
