@@ -110,14 +110,14 @@ def short(text: str) -> str:
 
 
 def fields(value: type) -> str:
-    """The settings of a dataclass with the sentence that stands under each in the source."""
+    """The settings of a dataclass with the sentence that stands under each in the source, where any has one."""
     if not dataclasses.is_dataclass(value):
         return ""
     try:
         source = inspect.getsource(value)
     except OSError:
         return ""
-    rows = []
+    rows, told = [], False
     for field in dataclasses.fields(value):
         if field.name.startswith("_"):
             continue
@@ -125,9 +125,10 @@ def fields(value: type) -> str:
         line += r'(?:    """(?P<doc>.*?)""")?'
         found = re.search(line, source, re.M | re.S)
         said = (found and (found["doc"] or found["note"])) or ""
+        told |= bool(said)
         kind = found["type"].strip() if found else named(field.type)
         rows.append(f"| `{field.name}` | `{cell(kind)}` | {cell(said)} |")
-    return "| setting | type | |\n|---|---|---|\n" + "\n".join(rows) if rows else ""
+    return "| setting | type | |\n|---|---|---|\n" + "\n".join(rows) if told else ""  # else the signature says it all
 
 
 def cell(text: str) -> str:

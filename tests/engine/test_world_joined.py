@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import distributed
 
+from koopsim import runs
 from koopsim.engine import world as worlds
-from koopsim.engine.world import World, _installed, expected, joined_world
+from koopsim.engine.world import World, expected, joined_world
 from koopsim.errors import KoopsimError, LostOthers
 
 CPU = torch.device("cpu")
@@ -99,16 +100,14 @@ def test_a_source_without_a_version(monkeypatch):
             return [value]
 
     worlds._same_versions(Told())
-    assert _installed() == (own[0]["koopsim"] != "source")
-    monkeypatch.setattr(worlds.metadata, "version", lambda name: "1.2")
-    assert _installed() is True
+    assert own[0]["koopsim"] == (runs.version_of("koopsim") or "source")
+    monkeypatch.setattr(runs.metadata, "version", lambda name: "1.2")
     worlds._same_versions(Told())
 
     def missing(name):
-        raise worlds.metadata.PackageNotFoundError
+        raise runs.metadata.PackageNotFoundError
 
-    monkeypatch.setattr(worlds.metadata, "version", missing)
-    assert _installed() is False
+    monkeypatch.setattr(runs.metadata, "version", missing)
     worlds._same_versions(Told())
     assert [said["koopsim"] for said in own[1:]] == ["1.2", "source"]
     assert set(own[0]) == {"koopsim", "torch", "python"}
