@@ -205,6 +205,9 @@ def test_forecast_says_what_it_needs(forecaster, tmp_path, capsys):
     assert "what a trained run goes on with" in said
     assert main(["forecast", str(tmp_path / "runs" / "typo"), "--data", str(tmp_path / "x.csv")]) == 2
     assert "typo is no file and not a run" in capsys.readouterr().err
+    for option, value in (("--modes", "3"), ("--dt", "0.5"), ("--method", "optimised"), ("--rank", "2")):
+        assert main(["forecast", run, "--data", str(tmp_path / "x.csv"), option, value]) == 2
+        assert f"{option}: {run} is a run, which forecasts as it was trained; leave it out" in capsys.readouterr().err
 
 
 def test_windows_are_counted_after_the_options_apply(tmp_path):
