@@ -65,6 +65,15 @@ def test_forecast_goes_on_after_the_end_of_each_sequence(forecaster, tmp_path, c
     assert (out / "forecast.csv").read_text().startswith("sequence,ahead,time,load,load low,load high\n")
     assert main(["forecast", str(forecaster / "run"), "--data", str(new)]) == 0
     assert "intervals of 90%" in capsys.readouterr().out
+    own = ["forecast", str(forecaster / "run"), "--data", str(new), "--json", "--steps"]
+    for steps in (2, 5):
+        assert main([*own, str(steps)]) == 0
+        fewer = json.loads(capsys.readouterr().out)
+        assert fewer["ahead"] == steps
+        assert fewer["forecasts"] == [row for row in said["forecasts"] if row["ahead"] <= steps]
+    assert main([*own, "6"]) == 2
+    assert "--steps is 6;" in (refused := capsys.readouterr().err)
+    assert "Ask for at most 5, or train with --horizon 6" in refused
 
 
 def test_answers_keep_every_digit_of_times_and_values():

@@ -102,9 +102,7 @@ def test_a_forecast_needs_what_its_delays_look_at(samples, enough):
     if enough:
         assert_allclose(forecast_by_edmd(seen, 2, model, 0.25).values[:, 0], np.sin(np.arange(40, 42) / 3), atol=1e-6)
         return
-    with pytest.raises(
-        ValueError, match="8 samples, after a gap; 8 delays look at 9: with --delays 7"
-    ):
+    with pytest.raises(ValueError, match="8 samples, after a gap; 8 delays look at 9: with --delays 7"):
         forecast_by_edmd(seen, 2, model, 0.25)
 
 
