@@ -145,6 +145,11 @@ def test_a_last_piece_too_short_for_its_delays(tmp_path, capsys):
     assert answered(capsys, "forecast", tmp_path / "g.npy", "--steps", 5, "--delays", 3)["times"][0] == 100
 
 
+def test_the_shortest_file_is_forecast_by_one_step(tmp_path, capsys):
+    (tmp_path / "short.csv").write_text("t,x\n0,1\n1,2\n2,4\n")
+    assert answered(capsys, "forecast", tmp_path / "short.csv")["times"] == [3.0]
+
+
 def test_of_several_trajectories_the_one_that_ends_last(tmp_path, capsys):
     lines = ["t,trajectory,x"]
     for k, (start, stop) in enumerate([(0, 50), (30, 60), (10, 40)]):

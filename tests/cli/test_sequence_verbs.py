@@ -65,6 +65,15 @@ def test_forecast_goes_on_after_the_end_of_each_sequence(forecaster, tmp_path, c
     assert (out / "forecast.csv").read_text().startswith("sequence,ahead,time,load,load low,load high\n")
     assert main(["forecast", str(forecaster / "run"), "--data", str(new)]) == 0
     assert "intervals of 90%" in capsys.readouterr().out
+    own = ["forecast", str(forecaster / "run"), "--data", str(new), "--json", "--steps"]
+    for steps in (2, 5):
+        assert main([*own, str(steps)]) == 0
+        fewer = json.loads(capsys.readouterr().out)
+        assert fewer["ahead"] == steps
+        assert fewer["forecasts"] == [row for row in said["forecasts"] if row["ahead"] <= steps]
+    assert main([*own, "6"]) == 2
+    assert "--steps is 6;" in (refused := capsys.readouterr().err)
+    assert "Ask for at most 5, or train with --horizon 6" in refused
 
 
 def test_answers_keep_every_digit_of_times_and_values():
@@ -205,6 +214,9 @@ def test_forecast_says_what_it_needs(forecaster, tmp_path, capsys):
     assert "what a trained run goes on with" in said
     assert main(["forecast", str(tmp_path / "runs" / "typo"), "--data", str(tmp_path / "x.csv")]) == 2
     assert "typo is no file and not a run" in capsys.readouterr().err
+    for option, value in (("--modes", "3"), ("--dt", "0.5"), ("--method", "optimised"), ("--rank", "2")):
+        assert main(["forecast", run, "--data", str(tmp_path / "x.csv"), option, value]) == 2
+        assert f"{option}: {run} is a run, which forecasts as it was trained; leave it out" in capsys.readouterr().err
 
 
 def test_windows_are_counted_after_the_options_apply(tmp_path):

@@ -110,6 +110,7 @@ def test_jpeg_at_equal_bytes_is_the_best_it_can_do():
     y, x = np.mgrid[:64, :96]
     pixels = np.stack([128 + 90 * np.sin(x / 9), 128 + 80 * np.cos(y / 7), (x + y) % 200], -1).astype(np.uint8)
     few, many = jpeg_within(pixels, 900), jpeg_within(pixels, 4000)
+    assert jpeg_within(pixels, few.bytes) == few, "no more bytes, not fewer"
     assert few.bytes <= 900
     assert many.bytes <= 4000
     assert few.psnr < many.psnr

@@ -93,6 +93,7 @@ def test_jpeg_at_equal_psnr_is_the_smallest_that_is_as_good():
     pixels = (picture_set("photographs", 96).values[0] * 255).round().astype(np.uint8)
     found = codec_sizes(pixels, 30.0)
     assert found.jpeg_psnr >= 30.0
+    assert codec_sizes(pixels, found.jpeg_psnr) == found, "as good is good enough"
     assert found.jpeg_bytes < found.png_bytes
     for subsampling in ("4:4:4", "4:2:0"):
         for quality in range(1, 101):

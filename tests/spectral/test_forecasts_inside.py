@@ -75,6 +75,37 @@ def test_a_forecast_of_a_file_by_hand():
     assert driven.said[-1] == "the control keeps its last value"
 
 
+def test_exponentials_are_of_the_latest_trajectory_alone():
+    """Another one, at the same times, has other rates; the gap in this one is no trouble."""
+    l = np.arange(40.0)
+    other, own = (np.exp(-0.3 * l)[:, None], np.cos(0.4 * l)[:, None])
+    seen = Observations([other, own[:15], own[20:]], None, [0.0, 0.0, 20.0], 1.0, ("x",), (), (0, 1, 1))
+    found = forecast_by_exponentials(seen, 3, 2)
+    assert_allclose(found.values[:, 0], np.cos(0.4 * np.arange(40, 43)), atol=1e-6)
+    assert found.errors.max() < 1e-6
+
+
+def test_both_parts_of_a_complex_number_are_off_by_as_much():
+    x = np.exp((0.4j - 0.01) * np.arange(40))[:, None] + 0.01 * np.random.default_rng(0).standard_normal((40, 1))
+    found = forecast_by_exponentials(Observations([x], None, [0.0], 1.0, ("x",), ()), 3, 1)
+    assert found.names == ("x.re", "x.im")
+    assert found.errors.shape == (3, 2)
+    assert_allclose(found.errors[:, 1], found.errors[:, 0])
+    assert found.errors.min() > 0
+
+
+@pytest.mark.parametrize(("samples", "enough"), [(8, False), (9, True)])
+def test_a_forecast_needs_what_its_delays_look_at(samples, enough):
+    x = np.sin(np.arange(40) / 3)[:, None]
+    seen = Observations([x[:25], x[40 - samples :]], None, [0.0, 40.0 - samples], 1.0, ("x",), (), (0, 0))
+    model = EDMD(Delays(8)).fit([x[:25]])
+    if enough:
+        assert_allclose(forecast_by_edmd(seen, 2, model, 0.25).values[:, 0], np.sin(np.arange(40, 42) / 3), atol=1e-6)
+        return
+    with pytest.raises(ValueError, match="8 samples, after a gap; 8 delays look at 9: with --delays 7"):
+        forecast_by_edmd(seen, 2, model, 0.25)
+
+
 def test_a_line_of_a_forecast_has_two_errors_on_either_side():
     values, errors = np.array([[1.0, 10.0], [2.0, 20.0]]), np.array([[0.5, 1.0], [0.25, 3.0]])
     found = Forecast(np.array([5.0, 6.0]), values, errors, np.arange(2.0), values, ("a", "b"), ())
