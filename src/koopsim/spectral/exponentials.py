@@ -169,14 +169,16 @@ def _described(runs: list[Array], terms: Terms, unknowns: int, scale: float, str
         rests.append(b[0])
         rest_errors += [widened * _rest_variance(Phi, where, b[:, d], terms.paired) for d in range(b.shape[1])]
     foretold, explained = _foretold(runs, terms, variance)
-    errors = np.maximum(errors, ROUNDING) * max(
-        1.0, foretold
-    )  # where samples not fitted are further off, what is left over is no noise
     total = sum(z.size for z in runs)
-    known = max(float(np.sqrt(np.mean(rest_errors))), ROUNDING * max(float(np.abs(z).max()) for z in runs))
+    amplitude = np.sqrt(np.sum(shares, axis=0) / total)
+    errors = np.maximum(
+        errors, ROUNDING * np.maximum(1.0, amplitude)
+    )  # one much larger than the data
+    errors = errors * max(1.0, foretold)  # where samples not fitted are further off, what is left over is no noise
+    known = max(float(np.sqrt(max(0.0, np.mean(rest_errors)))), ROUNDING * max(float(np.abs(z).max()) for z in runs))
     return Exponentials(
         terms.growth / stride, terms.angle / stride, terms.paired, terms.flipped, errors / stride,
-        _drift(runs, terms) / stride, np.sqrt(np.sum(shares, axis=0) / total), np.array(rests),
+        _drift(runs, terms) / stride, amplitude, np.array(rests),
         known, 0.0, float(np.sqrt(variance)), foretold, explained,
         max(len(z) for z in runs) * stride, scale,
     )  # fmt: skip

@@ -51,6 +51,8 @@ SAME = 0.1  # exponentials: the halves of a run agree on the growth to this shar
 TURNS = 2.0  # that must have been seen of a rotation
 ROUNDING = 16 * EPS  # of a fit, for each unit of its condition
 ROUNDING_OF_A_ROW = 64 * EPS  # of an analysis, for each row
+TREND = "One of them may be a trend: neither at rest nor growing, as far as the data tell."
+RAMP = "What moves is too little beside what does not for this: the observables may lack the constant, 1."
 WORST = 0.99  # a noise that is given to an analysis is below one
 KNOWN = 1e-9  # no matrix of a fit is believed to carry the constant to itself any better
 DETERMINED = 1e-6  # of the largest eigenvalue of G - G_b: with less in some direction K_b is not determined
@@ -63,6 +65,9 @@ def judge(model: EDMD, noise: float | None, trust: float | None, strict: bool) -
     if kept is not None and kept.runs is not None and not any(np.any(z != z[0]) for z in kept.runs):
         return _at_rest(kept.runs, strict)
     verdict, misfit = of_matrix(model, noise, basis, kept)
+    ramp = noise is None and not _shown_by_what_moves(verdict, model, basis, kept)
+    if ramp:
+        verdict = _undecided(replace(verdict, reasons=(*verdict.reasons, RAMP)))
     if noise is None and misfit > CLOSED:
         verdict = replace(verdict, certain=False)
     open_ = misfit > CLOSED or verdict.case == "undecided"
@@ -126,6 +131,24 @@ def held_out_misfit(model: EDMD, basis: Array, kept: Kept | None) -> float:
     return sqrt(wrong / size) if size > 0 else 0.0
 
 
+def _shown_by_what_moves(verdict: Verdict, model: EDMD, basis: Array, kept: Kept | None) -> bool:
+    """Whether the misfit allows as much when it is measured by what moves.
+
+    Without the constant among the observables a slow decay foretells a ramp, the better the further that is from zero.
+    """
+    s = model.solution_
+    if s.constant is not None or kept is None or not (verdict.certain or verdict.case == "origin"):
+        return True
+    X, Y = kept.now @ s.down @ basis, kept.after @ s.down @ basis
+    core = basis.conj().T @ s.core @ basis
+    spread, directions = np.linalg.svd(Y - Y.mean(axis=0), full_matrices=False)[1:]
+    moves = spread > ROUNDING_OF_A_ROW * np.linalg.norm(Y)
+    left = (Y - X @ core) @ directions[moves].conj().T / spread[moves]
+    level = max(float(np.linalg.norm(left)), ROUNDING_OF_A_ROW * len(core))
+    found = analyze(core.T, min(level, WORST))
+    return found.case == verdict.case and found.certain >= verdict.certain
+
+
 def _about_the_state(verdict: Verdict, model: EDMD, basis: Array, kept: Kept | None) -> Verdict:
     """Settling is a claim about states: undecided where the observables that were judged do not hold the state."""
     missing = _state_missing(model, basis, kept)
@@ -182,7 +205,8 @@ def of_runs(runs: list[Array], otherwise: Verdict) -> Verdict:
         notes += why
         contradicted = contradicted and problem is not None
     verdict = replace(otherwise, reasons=(*otherwise.reasons, *dict.fromkeys(notes)))
-    return _undecided(verdict) if contradicted else verdict
+    settles = otherwise.case in ("origin", "fixed-point")  # a ramp downwards is foretold well by a slow decay
+    return _undecided(verdict) if contradicted or (settles and TREND in notes) else verdict
 
 
 def unfit(e: Exponentials) -> str | None:
@@ -215,10 +239,7 @@ def decide(e: Exponentials) -> tuple[Case, list[str]]:
     if np.any(out):
         return "divergent", lines
     if np.any(on & ~e.paired & ~e.flipped):
-        return "undecided", [
-            *lines,
-            "One of them may be a trend: neither at rest nor growing, as far as the data tell.",
-        ]
+        return "undecided", [*lines, TREND]
     if np.any(on):
         if np.any(on & major & ~steady) or not np.any(on & major):
             return "undecided", [*lines, "The data leave open whether one of them decays, stays or grows."]
