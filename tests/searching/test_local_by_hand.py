@@ -31,7 +31,7 @@ def on(monkeypatch, tmp_path):
         monkeypatch.setattr(kind, "most", most)
         monkeypatch.setattr(SlotsOf, "stacks", lambda self, run: stacked)
         monkeypatch.setattr(SlotsOf, "room", lambda self, run, at_once: at_once or 99)
-        monkeypatch.setattr(SlotsOf, "slots", lambda self, runs, epochs: kind(runs, epochs, said))
+        monkeypatch.setattr(SlotsOf, "slots", lambda self, runs, epochs, saved: kind(runs, epochs, said))
         search = asked(at_once=at_once, **more)
         path = tmp_path / folder
         directory = SearchDirectory(path) if path.exists() else SearchDirectory.create(path, search)

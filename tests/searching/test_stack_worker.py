@@ -18,7 +18,7 @@ def worker(monkeypatch):
     search = tiny_search(trials=6, batches=(10,))
     assert search.base.seed == 0
     monkeypatch.setattr(stack_worker, "prepared", lambda payload, device: (search, None))
-    monkeypatch.setattr(SlotsOf, "slots", lambda self, runs, epochs: Telling(runs, epochs))
+    monkeypatch.setattr(SlotsOf, "slots", lambda self, runs, epochs, saved=(): Telling(runs, epochs))
     monkeypatch.setattr(SlotsOf, "room", lambda self, run, at_once: at_once or 99)
     return StackWorker("", "cpu")
 

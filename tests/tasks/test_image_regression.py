@@ -147,7 +147,7 @@ def trained(task, name, precision="float32", capture=None, **recipe):
 @pytest.fixture
 def short_on_cpu(monkeypatch):
     """A processor trains in float32 whatever is asked for; what a GPU computes can be computed there all the same."""
-    monkeypatch.setattr("koopsim.engine.stacked.resolve_precision", lambda precision, device: precision)
+    monkeypatch.setattr("koopsim.engine.stacked.resolve_precision", lambda precision, device, bf16: precision)
 
 
 @pytest.mark.parametrize("name", MODELS)
