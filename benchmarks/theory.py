@@ -10,8 +10,8 @@ memory   the most bytes of a training step of copy memory (T = 500, batch 20) ab
 samples  accuracy on the test split of SIM and monDEQ trained on 1/16 ... 1/1 of the pictures for as many *steps* as the
          whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched. A seed is
          that of the start, the batches and the choice of pictures. On a CPU --dataset digits --seeds 10
-         (results/theory-samples-digits.json), --dataset mnist --like digits --size 8 8 --whole 6000 --seeds 5
-         (theory-samples-mnist.json): models and recipes of the digits, 6,000 pictures as the whole
+         (results/theory-samples-digits.json), --dataset mnist --like digits --size 8 8 --whole 1437 --seeds 5
+         (theory-samples-mnist.json): models and recipes of the digits, as many pictures as theirs as the whole
 starts   other starts than z_0 = 0 (section 3.4), scikit-learn's digits, five seeds, one recipe: a learnt vector, the
          answer from zero once more, and, as the authors of DEQ's code does it, the states of the step before
 """
@@ -165,7 +165,8 @@ def draw(arguments: argparse.Namespace) -> None:
     axis.set(yscale="log", xlabel="solver steps, or layers", ylabel="MiB of a training step", title=TITLE)
     axis.legend(fontsize=8)
     figure.savefig(HERE / "docs" / "images" / "theory-memory.png", dpi=90)
-    for file in (HERE / "results" / "h200" / "theory-samples.json", HERE / "results" / "theory-samples-digits.json"):
+    for name in ("h200/theory-samples", "theory-samples-digits", "theory-samples-mnist"):
+        file = HERE / "results" / f"{name}.json"
         if not file.exists():
             continue
         rows = json.loads(file.read_text())["rows"]
