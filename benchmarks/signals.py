@@ -111,12 +111,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--small", action="store_true", help="for one core")
+    parser.add_argument("--only", nargs="+", choices=NAMES, default=NAMES, help="these signals, all by default")
     parser.add_argument("--quick", action="store_true", help="to see that it runs")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     size = QUICK if arguments.quick else SMALL if arguments.small else Size()
     rows: list[dict] = []
-    for what in NAMES:
+    for what in arguments.only:
         kind, places, values = sampled(what, size.samples, size.side)
         data = cut(torch.tensor(places, dtype=torch.float32), torch.tensor(values[:, None], dtype=torch.float32))
         for name in MODELS:
