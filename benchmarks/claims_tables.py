@@ -24,12 +24,13 @@ PAGE = ROOT / "docs" / "claims.md"
 MODELS = {"sim-rff": "SIM, RFF only", "sim-rff, even start": "SIM, even start", "tancik": "Tancik et al.",
           "tancik, as many parameters": "the same, as many parameters"}  # fmt: skip
 PAIRS = [(sim, peer) for sim in ("sim-rff", "sim-rff, even start") for peer in ("tancik, as many parameters", "tancik")]
+SIGNALS = "signals.json", "signals-second.json", "signals-third.json"  # three processes, beside each other
 SEEN = ("chord", "torus")  # looked at before the other ten
 SIM, MONDEQ = "digits/sim-single", "digits/mondeq-single"
 
 
-def rows(file: str) -> list[dict]:
-    return json.loads((ROOT / "results" / file).read_text())["rows"]
+def rows(*files: str) -> list[dict]:
+    return [row for file in files for row in json.loads((ROOT / "results" / file).read_text())["rows"]]
 
 
 def paired(differences: Sequence[float], form: str = ".2f") -> str:
@@ -120,7 +121,7 @@ def draw(signals: dict[str, dict[str, dict]], file: Path) -> None:
 
 def tables() -> dict[str, str]:
     """What stands between <!-- NAME --> and <!-- /NAME --> on the page."""
-    signals = finished(rows("signals.json"))
+    signals = finished(rows(*SIGNALS))
     found = {f"samples-{name}": samples_table(rows(f"theory-samples-{name}.json")) for name in ("digits", "mnist")}
     return found | {"signals": signals_table(signals), "signal-leads": leads_table(signals)}
 
@@ -131,7 +132,7 @@ def main() -> None:
         before, rest = text.split(f"<!-- {name} -->\n")
         text = f"{before}<!-- {name} -->\n{said}<!-- /{name} -->{rest.split(f'<!-- /{name} -->')[1]}"
     PAGE.write_text(text)
-    draw(finished(rows("signals.json")), ROOT / "docs" / "images" / "signals.png")
+    draw(finished(rows(*SIGNALS)), ROOT / "docs" / "images" / "signals.png")
 
 
 if __name__ == "__main__":
