@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "claims.md"
 MODELS = {"sim-rff": "SIM, RFF only", "sim-rff, even start": "SIM, even start", "tancik": "Tancik et al.",
           "tancik, as many parameters": "the same, as many parameters"}  # fmt: skip
 PAIRS = [(sim, peer) for sim in ("sim-rff", "sim-rff, even start") for peer in ("tancik, as many parameters", "tancik")]
-SIGNALS = "signals.json", "signals-second.json", "signals-third.json"  # three processes, beside each other
+SIGNALS = tuple(sorted(file.name for file in (ROOT / "results").glob("signals*.json")))  # of processes side by side
 SEEN = ("chord", "torus")  # looked at before the other ten
 SIM, MONDEQ = "digits/sim-single", "digits/mondeq-single"
 
