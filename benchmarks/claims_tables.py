@@ -122,7 +122,8 @@ def draw(signals: dict[str, dict[str, dict]], file: Path) -> None:
 def tables() -> dict[str, str]:
     """What stands between <!-- NAME --> and <!-- /NAME --> on the page."""
     signals = finished(rows(*SIGNALS))
-    found = {f"samples-{name}": samples_table(rows(f"theory-samples-{name}.json")) for name in ("digits", "mnist")}
+    recorded = sorted((ROOT / "results").glob("theory-samples-*.json"))
+    found = {file.stem.removeprefix("theory-"): samples_table(rows(file.name)) for file in recorded}
     return found | {"signals": signals_table(signals), "signal-leads": leads_table(signals)}
 
 
