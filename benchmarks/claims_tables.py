@@ -18,6 +18,7 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from scipy import stats
+from signal_forms import NAMES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "claims.md"
@@ -41,7 +42,7 @@ def paired(differences: Sequence[float], form: str = ".2f") -> str:
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    said = [head, ["---"] * len(head), *lines]
+    said = [head, ["---"] + ["---:"] * (len(head) - 1), *lines]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in said)
 
 
@@ -51,7 +52,7 @@ def finished(found: list[dict]) -> dict[str, dict[str, dict]]:
     for row in found:
         signals.setdefault(row["signal"], {})[row["model"]] = row
     whole = {name: own for name, own in signals.items() if set(own) == set(MODELS)}
-    return dict(sorted(whole.items(), key=lambda item: item[1]["tancik"]["kind"] != "sound"))
+    return {name: whole[name] for name in (*NAMES[::2], *NAMES[1::2]) if name in whole}
 
 
 def signals_table(signals: dict[str, dict[str, dict]]) -> str:

@@ -23,10 +23,10 @@ A line each time a test figure was computed: of a row of the tables, or of a stu
 "FILE @ COMMIT" were read out of the repository's history (`tools/ledger.py`), the others were added by
 `tools/record.py` and `tools/ledger.py FILE`. Lines are added; no figure is changed or taken out. What was changed in
 lines: the last column of two lines of sequences (eca0952, 1e11eec), the `h200/` of picture-bandwidths and
-picture-steps, which was missing; fecb2f1 took out the second of two lines of one look (text/deq, 2.194 bits). The
-103 lines before the first of 2026-11-19 were added on that day for looks that were in files and not here. The last column is the place a run was
-recorded in; if another has taken that place since, or if it was put by at once, the run lies in earlier/ as
-NAME@COMMIT, the commit of the column before.
+picture-steps, which was missing; fecb2f1 took out the second of two lines of one look (text/deq, 2.194 bits). On
+2026-11-19 lines were added for looks that were in files and not here: 103 up to that of bridge-mondeq, five of
+theory-starts. The last column is the place a run was recorded in; if another has taken that place since, or if it was
+put by at once, the run lies in earlier/ as NAME@COMMIT, the commit of the column before.
 
 Where a row appears with other settings at a later date, its settings were chosen after an earlier figure had been seen:
 its figure is to that extent tuned on the test split. These are, on CIFAR-10, SIM (single), (two) and best and monDEQ
