@@ -1,7 +1,7 @@
 """What the paper says of SIMs beside its tables, tried: memory against depth (section 3.4), and the data they need.
 
 python benchmarks/theory.py memory [--device cuda] [--out results/theory-memory.json]
-python benchmarks/theory.py draw     # docs/images/theory-memory.png and, where measured, theory-samples*.png
+python benchmarks/theory.py draw     # docs/images/theory-memory.png and, where measured, theory-samples.png
 python benchmarks/theory.py samples [--dataset cifar10] [--out results/h200/theory-samples.json]     # a GPU, minutes
 python benchmarks/theory.py starts [--out results/theory-starts.json]                                # z_0, two minutes
 
@@ -165,8 +165,7 @@ def draw(arguments: argparse.Namespace) -> None:
     axis.set(yscale="log", xlabel="solver steps, or layers", ylabel="MiB of a training step", title=TITLE)
     axis.legend(fontsize=8)
     figure.savefig(HERE / "docs" / "images" / "theory-memory.png", dpi=90)
-    for name in ("h200/theory-samples", "theory-samples-digits", "theory-samples-mnist"):
-        file = HERE / "results" / f"{name}.json"
+    for file in (HERE / "results" / "h200" / "theory-samples.json", HERE / "results" / "theory-samples-digits.json"):
         if not file.exists():
             continue
         rows = json.loads(file.read_text())["rows"]
