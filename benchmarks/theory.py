@@ -8,8 +8,10 @@ python benchmarks/theory.py starts --seeds 20 [--out results/theory-starts.json]
 memory   the most bytes of a training step of copy memory (T = 500, batch 20) above the model, its data and gradients:
          the two SIMs; the DEQ with 10 to 40 solver steps; the DEQ's cell unrolled to as many layers
 samples  accuracy on the test split of SIM and monDEQ trained on 1/16 ... 1/1 of the pictures for as many *steps* as the
-         whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched. With
-         --dataset digits on a CPU (results/theory-samples-digits.json)
+         whole takes, so that fewer pictures are not less training; the recipes of Table 2, nothing searched. A seed is
+         that of the start, the batches and the choice of pictures. On a CPU --dataset digits --seeds 10
+         (results/theory-samples-digits.json), --dataset mnist --like digits --size 8 8 --whole 1437 --seeds 5
+         (theory-samples-mnist.json): models and recipes of the digits, as many pictures as theirs as the whole
 starts   other starts than z_0 = 0 (section 3.4), scikit-learn's digits, one recipe: a learnt vector, the
          answer from zero once more, and, as the authors of DEQ's code does it, the states of the step before
 """
@@ -76,16 +78,20 @@ def unrolled(deq, tokens: torch.Tensor, steps: int) -> torch.Tensor:
 def samples(arguments: argparse.Namespace) -> dict:
     from koopsim.datasets import load_images
 
-    count, rows = len(load_images(arguments.dataset).train[0]), []
+    like, rows = arguments.like or arguments.dataset, []
+    count = arguments.whole or len(load_images(arguments.dataset).train[0])
     for seed, share, model in itertools.product(range(arguments.seeds), arguments.shares, MODELS):
-        name = f"{arguments.dataset}/{model}"
-        run = run_of(name)
-        words = ["--task.train", count // share, "--recipe.epochs", run.recipe.epochs * share, "--seed", seed]
+        run = run_of(name := f"{like}/{model}")
+        words = ["--task.dataset", arguments.dataset, "--task.train", count // share, "--task.seed", seed]
+        words += ["--recipe.epochs", run.recipe.epochs * share, "--seed", seed]
+        if arguments.size:
+            words += ["--task.size", *arguments.size]
         if run.recipe.schedule == "step":
             words += ["--recipe.step-size", run.recipe.step_size * share]
         began = time.perf_counter()
         result = trained(name, *words)
-        row = {"model": name, "seed": seed, "train": count // share, "share": 1 / share, "test": result["test"]}
+        row = {"model": name, "set": arguments.dataset, "seed": seed, "train": count // share, "share": 1 / share}
+        row |= {"test": result["test"]}
         rows.append(row | {"train_seconds": result["train_seconds"], "seconds": time.perf_counter() - began})
         print(rows[-1], flush=True)
         write(arguments.out, {"rows": rows})
@@ -181,6 +187,9 @@ def main() -> None:
     parser.add_argument("what", choices=("memory", "samples", "starts", "draw"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dataset", default="cifar10")
+    parser.add_argument("--like", help="whose models and recipes; the data set's own by default")
+    parser.add_argument("--size", type=int, nargs=2, help="scale pictures to this width and height")
+    parser.add_argument("--whole", type=int, help="so many pictures are all; the data set's by default")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--shares", type=int, nargs="+", default=SHARES, help="16: a sixteenth of the pictures")
     parser.add_argument("--out", type=Path)
