@@ -510,13 +510,13 @@ def test_sizes_and_tolerances_at_their_bounds(monkeypatch):
     assert isinstance(edge._step(edge.operator.linear()), StoredChain)
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # the compiler's own
 def test_what_no_compiler_takes_is_known_by_its_own_name():
     assert list(inspect.signature(MonDEQ.solve).parameters) == ["self", "x", "z0"]
     assert (MonDEQ.solve.__name__, DEQ.forward.__name__) == ("solve", "forward")
     assert "equilibrium" in str(MonDEQ.solve.__doc__)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # the compiler's own
 def test_a_compiler_takes_what_is_round_the_solve_and_not_the_solve():
     torch._dynamo.reset()
     seen: list[torch.fx.GraphModule] = []
