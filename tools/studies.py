@@ -155,3 +155,23 @@ def machine_of(run: dict[str, Any]) -> tuple[str, int]:
 def middle(ratios: list[float]) -> str:
     first, *others = sorted(ratios, key=lambda ratio: abs(ratio - statistics.median(ratios)))
     return f"{first:.2f}" + (f" ({', '.join(f'{ratio:.2f}' for ratio in sorted(others))})" if others else "")
+
+
+def bf16() -> Table:
+    """`bf16_turns.py steps`: what a step takes in bfloat16; in float32 and by the paper's code, in times of that."""
+    rows: dict[str, list[str]] = {}
+    for row in read("bf16-turns-cpu")["steps"]:
+        times = row["times bf16"]
+        own = rows.setdefault(f"{row['model']}, batch {row['batch']}", [])
+        others = [f"{times[side]:.2f}" if side in times else "-" for side in ("float32", "paper")]
+        own += [f"{1e3 * row['seconds']['bf16']:.1f} ms", *others]
+    sides = [f"{side}, threads: {n}" for n in (1, 2) for side in ("bf16", "float32", "the paper's code")]
+    return Table("bf16", ["a step", *sides], [[name, *own] for name, own in rows.items()])
+
+
+def stacked() -> Table:
+    """`bf16_turns.py trials`: a model's step in a stack of eight against its step alone, one thread."""
+    rows: dict[str, list[str]] = {}
+    for row in read("bf16-turns-cpu")["trials"]:
+        rows.setdefault(row["model"], []).append(f"{row['stack']:.2f}")
+    return Table("stacked", ["a stack's step, in steps alone", "float32", "bf16"], [[k, *v] for k, v in rows.items()])

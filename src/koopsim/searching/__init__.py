@@ -2,3 +2,7 @@
 
 space.py  what is drawn      asha.py  who goes on      local.py  one process      ray.py  a cluster
 """
+
+from koopsim.spaces import Choice, Listed, LogUniform, Median, SearchSpace, Uniform
+
+__all__ = ["Choice", "Listed", "LogUniform", "Median", "SearchSpace", "Uniform"]
