@@ -18,7 +18,14 @@ def worker(monkeypatch):
     search = tiny_search(trials=6, batches=(10,))
     assert search.base.seed == 0
     monkeypatch.setattr(stack_worker, "prepared", lambda payload, device: (search, None))
-    monkeypatch.setattr(SlotsOf, "slots", lambda self, runs, epochs, saved=(): Telling(runs, epochs))
+    told = []  # of each stack, which tensors were saved of it
+
+    def slots(self, runs, epochs, saved=()):
+        told.append(sorted(saved))
+        return Telling(runs, epochs)
+
+    monkeypatch.setattr(SlotsOf, "slots", slots)
+    monkeypatch.setattr(SlotsOf, "told", told, raising=False)
     monkeypatch.setattr(SlotsOf, "room", lambda self, run, at_once: at_once or 99)
     return StackWorker("", "cpu")
 
@@ -96,6 +103,7 @@ def test_a_saved_stack_goes_on_with_its_free_slots(worker):
     again = other.begin([], None, header["stack"] | {"tensors": tensors})
     assert again == Epoch(slots=[0, None, 2])
     assert other.engine.said == [("open", [0, 0, 2], 4)]
+    assert SlotsOf.told == [[], sorted(tensors)]  # so that it goes on as it was, a stack or side by side
     assert other.engine.ages == [2, 1, 2]
     assert [r and r.seed for r in other.engine.runs] == [0, None, 2]
     lines = other.epoch({1: 4}, True).lines
