@@ -132,17 +132,24 @@ def test_killed_at_any_moment_it_comes_to_the_same_verdicts(tmp_path, monkeypatc
     assert outcome(again.run()) == outcome(whole)
 
 
-def test_ctrl_c_saves_in_mid_epoch_and_goes_on(tmp_path):
-    search = tiny_search(trials=5)
-    whole = begin(tmp_path / "whole", search).run()
+def stopped_by_ctrl_c(folder, search):
+    """Begun, and interrupted when trial 2 is first heard of."""
 
     def press(event):
         if event["trial"].index == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
-    stopped = begin(tmp_path / "stopped", search, listen=press)
+    stopped = begin(folder, search, listen=press)
     with pytest.raises(Stopped):
         stopped.run()
+    return stopped
+
+
+def test_ctrl_c_saves_in_mid_epoch_and_goes_on(tmp_path):
+    search = tiny_search(trials=5)
+    whole = begin(tmp_path / "whole", search).run()
+
+    stopped = stopped_by_ctrl_c(tmp_path / "stopped", search)
     again = LocalSearch(search, stopped.directory, Session(CPU))
     again.load()
     assert outcome(again.run()) == outcome(whole)
@@ -154,13 +161,7 @@ def test_it_goes_on_as_it_was_begun_where_another_way_has_become_the_faster_one(
     monkeypatch.setattr(packing, "better_stacked", lambda run, task, device: stacked)
     whole = begin(tmp_path / "whole", search).run()
 
-    def press(event):
-        if event["trial"].index == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    stopped = begin(tmp_path / "stopped", search, listen=press)
-    with pytest.raises(Stopped):
-        stopped.run()
+    stopped = stopped_by_ctrl_c(tmp_path / "stopped", search)
     monkeypatch.setattr(packing, "better_stacked", lambda run, task, device: not stacked)
     again = LocalSearch(search, stopped.directory, Session(CPU))
     again.load()
