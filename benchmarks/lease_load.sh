@@ -10,9 +10,11 @@ PACK=$(realpath "$1") ROOM=$((${ROOM:-60} << 20)) IN=.gpu/in
 exclude=$(git rev-parse --git-path info/exclude)
 mkdir -p "$(dirname "$exclude")"
 grep -qx '/.gpu/' "$exclude" 2> /dev/null || echo '/.gpu/' >> "$exclude"
+MADE=.gpu/made-by-lease_load # a folder of that name without it is somebody else's
+if [ -e .gpu ] && [ ! -e $MADE ]; then echo "There is a .gpu that this script did not make: move it away." && exit 2; fi
 if [ "$2" = whole ]; then rm -rf .gpu && exec git sparse-checkout disable; fi
 if [ -n "$(git status --porcelain)" ]; then echo "The tree has changes: commit them first." && exit 2; fi
-rm -rf .gpu && mkdir -p "$IN"
+rm -rf .gpu && mkdir -p "$IN" && touch $MADE
 case $2 in
 first)
   git sparse-checkout set --no-cone /src /tests /benchmarks /tools /pyproject.toml /results/unfinished \

@@ -65,6 +65,16 @@ def test_a_changed_tree_does_not_travel(repository):
     assert (here / "docs").exists()
 
 
+@pytest.mark.parametrize("way", ["first", "more", "whole"])
+def test_a_folder_of_somebody_elses_is_left_alone(repository, way):
+    here, pack = repository
+    (here / ".gpu").mkdir()
+    (here / ".gpu/own").write_text("mine")
+    done = shell("bash", "benchmarks/lease_load.sh", pack, way, cwd=here)
+    assert (done.returncode, done.stdout) == (2, "There is a .gpu that this script did not make: move it away.\n")
+    assert (here / ".gpu/own").read_text() == "mine"
+
+
 def test_pieces_are_joined_in_their_order(tmp_path):
     (tmp_path / "env.sh").touch()
     (tmp_path / "packs").mkdir()
