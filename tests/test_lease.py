@@ -175,3 +175,9 @@ def test_a_study_that_ended_is_recorded_and_one_that_did_not_is_not(home, tmp_pa
     assert home.keep_runs(tmp_path / "came" / "again") == ["signals.json"]
     assert [line.split(" | ")[4] for line in added] == ["30.00 dB"]
     assert home.keep_runs(tmp_path / "came" / "again") == []
+
+
+def test_every_page_that_is_written_is_committed(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    pages = {file.relative_to(ROOT).as_posix() for file in importlib.import_module("readme").tables()}
+    assert pages == {"README.md", *importlib.import_module("lease_home").WRITTEN}

@@ -25,6 +25,7 @@ from koopsim.config import to_dict
 ROOT = Path(__file__).resolve().parent.parent
 TO, EARLIER = ROOT / "results" / "h200", ROOT / "results" / "earlier"
 UNFINISHED = ROOT / "results" / "unfinished" / "table1-table2.tar.gz"
+WRITTEN = tuple(f"docs/{page}.md" for page in ("evidence", "latency", "claims", "speed"))  # by tools/readme.py
 LISTS = ROOT / "tests" / "nn" / "kernels" / "test_cuda_record.py"
 # Steps of kernels_lease.sh whose file has another name in results/h200.
 NAMES = {
@@ -172,7 +173,7 @@ def bring(came: Path, commit: bool) -> None:
     print("recorded:", *(files + runs or ["nothing new"]), "unfinished:", *left, "to do:", *todo, sep="\n   ")
     if commit and git("status", "--porcelain"):
         what = ", ".join(files + runs) or "runs to go on with"
-        git("add", "--all", "results", "README.md", "docs/evidence.md", "docs/latency.md", str(LISTS))
+        git("add", "--all", "results", "README.md", *WRITTEN, str(LISTS))
         git("commit", "--quiet", "-m", f"results: a call of the lease: {what}")
         print(git("log", "--oneline", "-1").strip())
 
