@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from koopsim.config import MLPConfig, SIMConfig, TCNConfig
-from koopsim.engine.gradients import Alone, Batched, Gradients, Vmapped, Written, _compiled, choose
+from koopsim.engine.gradients import Alone, Batched, Gradients, InTurn, Vmapped, Written, _compiled, choose
 from koopsim.engine.members import Members, Rule
+from koopsim.engine.update import update
 from koopsim.engine.world import ALONE, World
 from koopsim.implicit.base import SolverModel
 from koopsim.models import build
@@ -47,9 +48,17 @@ def batch(config=ROWS, count=1):
     return x, torch.randn(count, *(shape[:1] if config is ROWS else shape), config.outputs, dtype=torch.float64)
 
 
+def in_turn(own, loss=squares, shared=(False, False)):
+    """One after the other whatever their size."""
+    way = InTurn(own, loss, shared, None)
+    way.long = 0
+    return way
+
+
 WAYS = {
     "alone": lambda rule: (Alone(members(rule=rule), squares, (False, False), None, False), batch()),
     "vmapped": lambda rule: (Vmapped(members(ROWS, 2, rule), squares, (False, False), None, False), batch(ROWS, 2)),
+    "in turn": lambda rule: (in_turn(members(ROWS, 2, rule)), batch(ROWS, 2)),
     "batched": lambda rule: (Batched(members(SEQUENCE, 2, rule), squares, (False, False)), batch(SEQUENCE, 2)),
     "written": lambda rule: (Written(members(rule=rule), Squares(), (False, False)), batch()),
 }
@@ -68,7 +77,7 @@ def test_a_share_counts_by_its_weight(name):
     assert not share.requires_grad
 
 
-@pytest.mark.parametrize("name", ["alone", "vmapped", "written"])
+@pytest.mark.parametrize("name", ["alone", "vmapped", "in turn", "written"])
 def test_a_scale_is_the_gradients_alone(name):
     (way, given), (scaled, _) = WAYS[name](Rule()), WAYS[name](Rule(scale=8.0))
     (losses, g), (same, larger) = (tuple(t.clone() for t in w(given)) for w in (way, scaled))
@@ -101,14 +110,14 @@ def test_each_is_given_its_way():
     assert kind(one, Squares()) is Written
     assert kind(one, Squares(), (True, False)) is Alone
     assert kind(one, Squares(), autocast=torch.bfloat16) is Alone
-    assert kind(one, Squares(), alone=False) is Vmapped
-    assert kind(two, Squares()) is Vmapped
+    assert kind(one, Squares(), alone=False) is InTurn
+    assert kind(two, Squares()) is InTurn
     assert kind(members(SEQUENCE), Squares()) is Alone  # not one of rows
     assert kind(pairs) is kind(pairs, alone=False) is Batched
     assert kind(members(SEQUENCE), alone=False) is Batched
-    assert kind(pairs, shared=(True, False)) is Vmapped
-    assert kind(pairs, autocast=torch.bfloat16) is Vmapped
-    assert kind(members(SEQUENCE, 2, Rule(scale=2.0))) is Vmapped
+    assert kind(pairs, shared=(True, False)) is InTurn
+    assert kind(pairs, autocast=torch.bfloat16) is InTurn
+    assert kind(members(SEQUENCE, 2, Rule(scale=2.0))) is InTurn
 
 
 def test_what_is_compiled_is_not_written_out(monkeypatch):
@@ -147,11 +156,65 @@ def test_autocast_is_on_where_a_type_is_given():
         assert torch.get_autocast_dtype("cpu") == torch.bfloat16
 
 
-def test_a_stopped_ones_statistics_stay():
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("averaged", [0.0, 0.9])
+def test_in_turn_and_stacked_take_the_same_steps(shared, averaged):
+    """Two members go on and one was stopped; x is one for all, or each has its own."""
+    x, y = batch(ROWS, 3)
+    given = (x[0] if shared else x, y)
+    found = []
+    for make in (in_turn, lambda m, loss, shared: Vmapped(m, loss, shared, None, False)):
+        own = members(ROWS, 3, Rule(average=averaged))
+        own.stop([1])
+        before, way = own.flat.clone(), make(own, squares, (shared, False))
+        for _ in range(3):
+            losses, g = way(given)
+            update(own, g.clone(), losses)
+        found.append({**own.state(), "losses": own.losses})
+        assert torch.equal(own.flat[1], before[1])
+        assert not torch.equal(own.flat[2], before[2])
+    for name, wanted in found[1].items():
+        torch.testing.assert_close(found[0][name], wanted, rtol=1e-12, atol=1e-14)
+
+
+def test_whether_in_turn_or_stacked_is_for_the_shapes_to_say(monkeypatch):
+    """A lone one never is a stack; several are where rows times parameters are few."""
+    asked = []
+    monkeypatch.setattr(Vmapped, "__call__", lambda self, given: asked.append((self.world, self.weight)))
+    two, (x, y) = members(ROWS, 2), batch(ROWS, 2)
+    n = two.flat.shape[1]
+    way = InTurn(two, squares, (True, False), None)
+    way.world, way.weight = World(0, 2), 0.25
+    for limit, stacked in ((5 * n, False), (5 * n + 1, True)):
+        way.long = limit
+        way((x[0], y))
+        assert asked == [(way.world, 0.25)] * stacked
+    alone = InTurn(members(), squares, (False, False), None)
+    alone.long = 1 << 60
+    alone(batch())
+    assert len(asked) == 1
+
+
+def test_in_turn_a_model_may_leave_a_parameter_out():
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
+
+        def forward(self, x):
+            return x @ self.used
+
+    own = Members([Half(), Half()], torch.ones(2, 3, 4), 3, Rule())
+    _, g = in_turn(own, lambda model, x: model(x).sum(), (True,))((torch.ones(4, 2),))
+    assert g.tolist() == [[4, 4, 0, 0, 0]] * 2
+
+
+@pytest.mark.parametrize("make", [in_turn, lambda *given: Vmapped(*given, None, False)])
+def test_a_stopped_ones_statistics_stay(make):
     models = [nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).double() for _ in range(2)]
     own = Members(models, torch.ones(2, 3, 4), 3, Rule())
     own.stop([0])
-    way = Vmapped(own, lambda model, x: model(x).sum(), (True,), None, False)
+    way = make(own, lambda model, x: model(x).sum(), (True,))
     x = torch.randn(6, 2, dtype=torch.float64)
     way((x,))
     seen = own.buffers["1.running_mean"]

@@ -2,6 +2,7 @@
 
     alone     the module itself, P = 1: its hand-written kernels, solvers, torch.compile
     vmapped   d/dtheta sum_p loss_p(theta_p) = ( d loss_p / d theta_p )_p  under torch.vmap: P models as one
+    in turn   the same P models one after the other: on a CPU, where each has as much to do as a stack
     batched   the same for SIMs with a TCN on a CPU, written out as batched products (batched.py)
     written   a SIM of rows on a CPU, P = 1, its gradient written out (nn/written.py)
     direct    a SIM with a TCN and the cross-entropy of its answers on CUDA, P = 1: kernel after kernel (nn/direct.py)
@@ -31,6 +32,7 @@ from koopsim.tasks.tagging import OfTags
 
 Loss = Callable[..., Tensor]  # (model, *batch of one member) -> scalar, written for one model alone
 Batch = tuple[Tensor, ...]
+LONG = 1 << 26  # rows times parameters of a member: from there on the host's share of a step is lost in it
 
 
 class Gradients:
@@ -164,6 +166,39 @@ class Vmapped(Gradients):
             return self.counted(losses), torch.cat([part.reshape(m.size, -1) for part in parts], dim=1)
 
 
+class InTurn(Gradients):
+    """P models one after the other, each by products of its own, which may be oneDNN's (nn/products.py).
+
+    A stack of large models takes 1.1 to 1.8 times as long, a single one as a stack of one 1.2 to 2 times. Many small
+    ones are faster as a stack: which of the two a step is depends on shapes alone.
+    """
+
+    def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None):
+        super().__init__(members, loss, shared, autocast)
+        self.stacked = Vmapped(members, loss, shared, autocast, False)
+        self.alone = _ModelAndLoss(members.template, loss)
+        rows = zip(*(v.detach().unbind() for v in members.parameters.values()), strict=True)
+        self.learnt = [[row.requires_grad_() for row in own] for own in rows]  # they move as the members do
+        self.gradient, self.long = torch.zeros_like(members.flat), LONG
+
+    def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        m = self.members
+        rows = batch[-1].shape[not self.shared[-1]]
+        if m.size > 1 and rows * m.flat.shape[1] < self.long:
+            self.stacked.world, self.stacked.weight = self.world, self.weight
+            return self.stacked(batch)
+        losses = m.flat.new_zeros(m.size)
+        for p in m.going().nonzero().flatten().tolist():
+            own = tuple(t if shared else t[p] for t, shared in zip(batch, self.shared, strict=True))
+            named = dict(zip(m.parameters, self.learnt[p], strict=True)) | {n: b[p] for n, b in m.buffers.items()}
+            with self.cast():
+                loss = functional_call(self.alone, {f"model.{name}": t for name, t in named.items()}, own)
+            parts = torch.autograd.grad(self.scaled(loss), self.learnt[p], materialize_grads=True)
+            torch.cat([part.reshape(-1) for part in parts], out=self.gradient[p])
+            losses[p] = loss.detach()
+        return self.counted(losses), self.gradient
+
+
 class Batched(Gradients):
     """SIMs with a TCN on a CPU. The first tensor of a batch is what a model sees."""
 
@@ -235,6 +270,8 @@ def choose(
     plain = autocast is None and not compile and not any(shared) and members.rule.scale == 1
     if plain and batchable(members.template, members.device):
         return Batched(members, loss, shared)
+    if members.device.type == "cpu" and not compile:
+        return InTurn(members, loss, shared, autocast)
     return Vmapped(members, loss, shared, autocast, compile)
 
 
