@@ -30,7 +30,7 @@ from koopsim.engine.drive import as_it_trains
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
 from koopsim.errors import KoopsimError
-from koopsim.nn.products import convolves_in_bf16
+from koopsim.nn.products import multiplies_bf16
 from koopsim.presets import run_of
 from koopsim.tasks import build_task
 
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    if not convolves_in_bf16():
+    if not multiplies_bf16():
         raise KoopsimError("This processor does not multiply bfloat16 by itself; it needs AVX512-BF16 or AMX.")
     table = {"steps": partial(steps, arguments.turns), "trials": partial(trials, arguments.turns)}
     table["learnt"] = partial(learnt, arguments.seeds)

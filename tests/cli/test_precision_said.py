@@ -36,7 +36,7 @@ def test_a_presets_own_goes_unsaid_and_so_does_what_a_gpu_does(capsys):
 
 @pytest.mark.parametrize("there", [True, False])
 def test_a_processor_that_has_it_computes_in_it_and_says_nothing(there, monkeypatch, capsys):
-    monkeypatch.setattr(stacked, "convolves_in_bf16", lambda: there)
+    monkeypatch.setattr(stacked, "multiplies_bf16", lambda: there)
     run = replace(run_of("digits/sim-single"), precision="bf16")
     say_precision(["--precision", "bf16"], run, "cpu")
     assert capsys.readouterr().err == (

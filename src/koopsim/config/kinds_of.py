@@ -54,4 +54,5 @@ class TaskConfig(Open):
 
     registry: ClassVar = TASKS
     precisions: ClassVar[tuple[str, ...]] = ("float32", "float64", "tf32", "bf16")  # a run of it may have
-    convolves: ClassVar[bool] = False  # most of its work are convolutions, which processors with bfloat16 gain by, too
+    convolves: ClassVar[bool] = False  # most of its work are convolutions
+    gains_by_bf16: ClassVar[bool] = False  # on processors that multiply it

@@ -30,6 +30,7 @@ class ClassificationConfig(TaskConfig):
     """Name what is in the picture."""
 
     convolves: ClassVar[bool] = True
+    gains_by_bf16: ClassVar[bool] = True
     dataset: str = "cifar10"  # a name of `koopsim data list`, a folder of class/name.png, or an .npz
     valid: float = 0.1  # the share of the training images that choices are made on
     seed: int = 0  # of the split
@@ -54,6 +55,7 @@ class ImageRegressionConfig(TaskConfig):
     """Be the picture: from a pixel's place to its colour, one network a picture."""
 
     precisions: ClassVar[tuple[str, ...]] = (*TaskConfig.precisions, "fp16")
+    gains_by_bf16: ClassVar[bool] = True
     pictures: str = "photographs"  # two photographs of scikit-learn; "text" made here; "kodak"; a folder; an .npz
     size: int = 512  # pictures are cropped to a square of so many pixels
     count: int | None = None  # use only the first so many

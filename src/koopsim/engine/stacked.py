@@ -20,7 +20,7 @@ from koopsim.engine.members import Rule
 from koopsim.engine.part import Part, Way, schedule_of
 from koopsim.engine.slots import Diverged, Slots
 from koopsim.models import build
-from koopsim.nn.products import convolves_in_bf16
+from koopsim.nn.products import multiplies_bf16
 from koopsim.nn.synced import synchronised
 from koopsim.tasks.base import Figures, ModelAnswers, Task
 
@@ -37,7 +37,7 @@ def untrained(run: Run, seed: int, device: torch.device, make: Callable[[Run], n
 
 def on_device(run: Run, device: torch.device) -> Run:
     """The run in the precision that it really has there."""
-    short = device.type == "cpu" and run.task.convolves and convolves_in_bf16()
+    short = device.type == "cpu" and run.task.gains_by_bf16 and multiplies_bf16()
     return replace(run, precision=resolve_precision(run.precision, device.type, short))
 
 

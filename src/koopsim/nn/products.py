@@ -64,10 +64,11 @@ def onednn_is_faster() -> bool:
 
 
 @functools.cache
-def convolves_in_bf16() -> bool:
-    """Whether this processor multiplies bfloat16 by itself (AVX512-BF16, AMX), and oneDNN has convolutions for it.
+def multiplies_bf16() -> bool:
+    """Whether this processor multiplies bfloat16 by itself (AVX512-BF16, AMX), and oneDNN knows of it.
 
-    A training step of a VGG takes two thirds of its time so (docs/speed.md). Without such units they are emulated.
+    A training step of a VGG takes two thirds of its time so, of a picture under a half (docs/speed.md). Without such
+    units it is emulated.
     """
     units = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return units and torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
