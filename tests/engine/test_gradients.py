@@ -154,6 +154,16 @@ def test_autocast_is_on_where_a_type_is_given():
     with Gradients(own, squares, (False,), torch.bfloat16).cast():
         assert torch.is_autocast_enabled("cpu")
         assert torch.get_autocast_dtype("cpu") == torch.bfloat16
+    found = []
+
+    def seen(model, x, y):
+        found.append(torch.is_autocast_enabled("cpu"))
+        return squares(model, x, y)
+
+    both = InTurn(members(count=2), seen, (False, False), torch.bfloat16)
+    both.long = 0
+    both(batch(ROWS, 2))
+    assert found == [True, True]
 
 
 @pytest.mark.parametrize("shared", [False, True])
