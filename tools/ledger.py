@@ -36,7 +36,9 @@ image-sim-two-*, image-sim-rff-*-best and -cosine, and image-*@00e904b in earlie
 epochs in their files: twenty looks a line, of which the last counts. The lines of picture-gap.json @ 4789b96, 5a7e9f5
 and d2f9ef0 are that file while it grew, with the figures it has now. Looks that left no file behind are not here: until
 2026-11-16 `koopsim eval` kept no count, and on 2026-11-19 two trainings of CIFAR-10's SIM (single) of three epochs on
-3,000 images, made to time a step, said 30.8 and 36.0% of 500 test images; nothing was chosen by them.
+3,000 images, made to time a step, said 30.8 and 36.0% of 500 test images; so did, the same day, two of copy memory at
+T = 2,000 (0.01034 and 0.01041 after 1,000 steps, 10 sequences, no better than without memory) and two of ten steps on
+the first two pictures of `text` (SIM (RFF only) 16.98, Tancik's network 18.08 dB). Nothing was chosen by any of them.
 
 | date | row | seed | settings | test figure | measured at | kept in |
 |---|---|---|---|---|---|---|

@@ -205,7 +205,7 @@ def classified(table: Table | None) -> Table | None:
 
 def tables() -> dict[Path, dict[str, str]]:
     """What stands between the marks `<!-- name -->` and `<!-- /name -->` of each file."""
-    results, _ = collect([ROOT / "results" / "h200"])
+    results, _ = collect([ROOT / "results" / "h200", ROOT / "results" / "cpu"])
     one, two, three = copy_memory_table(results), classification_table(results), image_table(results)
     whole = {"table1": called(one), "table2": two, "table3": called(three)}
     whole |= speed_tables(ROOT / "results" / "h200") | {"gap": studies.gap(), "bandwidths": studies.bandwidths()}

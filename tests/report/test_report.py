@@ -93,6 +93,16 @@ def test_a_deq_with_another_solver_has_a_row_of_its_own():
     ]
 
 
+def test_times_in_table_1_are_of_one_kind_of_machine():
+    """Seeds that were trained on a processor count for the loss; beside a GPU's their seconds say nothing."""
+    runs = [made(seed=s, seconds=60.0, loss=1e-9 * (s + 1)) for s in range(2)]
+    runs += [made(seed=2, gpu=None, seconds=900.0, loss=3e-9)]
+    table = copy_memory_table(runs)
+    assert table is not None
+    row = dict(zip(table.head, table.rows[0], strict=True))
+    assert (row["test loss"], row["time"]) == ("2.00e-09 ± 1.00e-09 (n=3)", "60 s")
+
+
 def test_the_pace_in_table_2_is_the_fastest_seeds():
     runs = [made("cifar10/mondeq-single", seed=s, seconds=t) for s, t in enumerate((90.0, 24.0, 60.0))]  # 12 epochs
     table = classification_table(runs)
