@@ -28,7 +28,7 @@ from scipy.linalg import block_diag
 
 from .analysis import analyze
 from .constant import discount
-from .exponentials import Exponentials, fit_exponentials
+from .exponentials import Exponentials, fit_exponentials, in_own_units
 from .kept import Kept, kept_by, trusted, without_constant
 from .verdict import Case, Verdict
 
@@ -198,6 +198,8 @@ def of_runs(runs: list[Array], otherwise: Verdict) -> Verdict:
             notes.append("The runs are too short to be fitted by exponentials.")
             contradicted = False
             break
+        if found.unseen > SIGNAL and window is real:
+            windows.append(in_own_units(real))  # where small numbers count as much as large ones
         problem = unfit(found)
         case, why = ("undecided", [problem]) if problem else decide(found)
         if case != "undecided":
@@ -213,6 +215,8 @@ def unfit(e: Exponentials) -> str | None:
     """Why a fit of exponentials is not to be believed, None if it is."""
     if e.noise > SIGNAL:
         return f"As sums of exponentials the runs are noise for the most part: {e.noise:.0%} of them is left over."
+    if e.unseen > SIGNAL:
+        return f"Some column moves by itself: {e.unseen:.0%} of its own spread is left over, and that is no noise."
     if e.foretold > FORETOLD and e.foretold * e.noise > PRECISE:
         return (
             f"Exponentials fitted to the first part of the runs do not foretell the rest: it is off by "
