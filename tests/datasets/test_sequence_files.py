@@ -47,6 +47,17 @@ def test_rows_left_out_of_a_forecast_are_said(tmp_path):
     read_sequences(tmp_path / "b.csv", tags)
 
 
+def test_each_file_of_a_folder_has_its_own_first_date(tmp_path):
+    ahead = OwnColumns(("v",), "forecast", time="t")
+    for name, times in (("a", ("2024-03-02", "2024-03-03")), ("b", ("2023-01-01T06:00", "2023-01-01T07:00"))):
+        (tmp_path / f"{name}.csv").write_text("t,v\n" + "".join(f"{t},{i}\n" for i, t in enumerate(times)))
+    found = read_sequences(tmp_path, ahead)
+    assert [str(date)[:16] for date in found.since or []] == ["2024-03-02T00:00", "2023-01-01T06:00"]
+    assert [own.tolist() for own in found.times or []] == [[0, 86400], [0, 3600]]
+    (tmp_path / "c.csv").write_text("t,v\n1,0\n2,0\n")
+    assert read_sequences(tmp_path, ahead).since is None  # of some no date is known
+
+
 def test_the_goal_is_found_out_or_said(log):
     numbers = read_sequences(log, OwnColumns(("a",), "forecast", "who", "when", drop=("state",)))
     assert numbers.labels is None

@@ -92,7 +92,10 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
     _require_alike(parts)
     names = tuple(str(file.relative_to(path).with_suffix("")) for file, _, _ in listed)
     times = None if parts[0].times is None else [time for p in parts for time in p.times or []]
-    found = replace(parts[0], path=str(path), values=[p.values[0] for p in parts], names=names, times=times)
+    since = [date for p in parts for date in p.since or []]
+    known = since if len(since) == len(parts) else None
+    values = [p.values[0] for p in parts]
+    found = replace(parts[0], path=str(path), values=values, names=names, times=times, since=known)
     if len(split) > 1:
         found = replace(found, splits=_marks(path, split, [mark for _, mark, _ in listed]))
     if found.tags is not None:
