@@ -181,6 +181,14 @@ def test_units_of_a_column_do_not_matter(unit, modulus, case):
     assert EDMD().fit(np.c_[spiral(rng, 0.98, 1e-3), unit * column]).verdict().case == case
 
 
+def test_a_growth_that_a_decay_looks_like():
+    """A constant and a decay leave over a third of a slow growth, and a third that is no noise is too much."""
+    rng, l = np.random.default_rng(0), np.arange(300)
+    z = np.c_[np.exp(-3.8 * l / 300), 1e-4 * np.exp(3.7 * (l / 300 - 1))]
+    noisy = z + [1e-2, 1e-6] * rng.standard_normal(z.shape)
+    assert EDMD().fit(noisy).verdict().case in ("divergent", "undecided")
+
+
 def test_more_columns_than_are_fitted():
     """Six directions are fitted: a seventh that grows is not passed over in silence."""
     rng, l = np.random.default_rng(0), np.arange(240)

@@ -45,6 +45,7 @@ CONFIDENCE = erf(WIDE / sqrt(2))
 FORETOLD = 2.0  # samples not fitted may be off by this many times what the fit left over
 PRECISE = 0.02  # or by this share of the data, if that is more
 SIGNAL = 0.6  # what is left over is at most this share of the data
+PASSED = 0.1  # a column may leave this share of its spread over that is no noise
 STEADY = 0.25  # on the circle: the amplitude surely changes by less than this share over the run
 MINOR = 0.1  # terms below this share of the largest need only be compatible with the circle
 SAME = 0.1  # exponentials: the halves of a run agree on the growth to this share of it, or to this over the run
@@ -198,7 +199,7 @@ def of_runs(runs: list[Array], otherwise: Verdict) -> Verdict:
             notes.append("The runs are too short to be fitted by exponentials.")
             contradicted = False
             break
-        if found.unseen > SIGNAL and window is real:
+        if found.unseen > PASSED and window is real:
             windows.append(in_own_units(real))  # where small numbers count as much as large ones
         problem = unfit(found)
         case, why = ("undecided", [problem]) if problem else decide(found)
@@ -215,8 +216,6 @@ def unfit(e: Exponentials) -> str | None:
     """Why a fit of exponentials is not to be believed, None if it is."""
     if e.noise > SIGNAL:
         return f"As sums of exponentials the runs are noise for the most part: {e.noise:.0%} of them is left over."
-    if e.unseen > SIGNAL:
-        return f"Some column moves by itself: {e.unseen:.0%} of its own spread is left over, and that is no noise."
     if e.foretold > FORETOLD and e.foretold * e.noise > PRECISE:
         return (
             f"Exponentials fitted to the first part of the runs do not foretell the rest: it is off by "
@@ -225,6 +224,8 @@ def unfit(e: Exponentials) -> str | None:
     major = e.amplitude >= MINOR * e.amplitude.max()
     if np.any((e.drift > SAME * np.maximum(np.abs(e.growth), 1.0 / e.length))[major]):
         return "The runs are no sums of exponentials: growth in their first half is not that in their second."
+    if e.unseen > PASSED:
+        return f"Some column moves by itself: {e.unseen:.0%} of its own spread is left over, and that is no noise."
     return None
 
 
