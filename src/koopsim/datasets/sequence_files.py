@@ -91,11 +91,9 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
     parts = [_file(file, own) for file, _, _ in listed]
     _require_alike(parts)
     names = tuple(str(file.relative_to(path).with_suffix("")) for file, _, _ in listed)
-    times = None if parts[0].times is None else [time for p in parts for time in p.times or []]
-    since = [date for p in parts for date in p.since or []]
-    known = since if len(since) == len(parts) else None
+    times, since = _times(parts)
     values = [p.values[0] for p in parts]
-    found = replace(parts[0], path=str(path), values=values, names=names, times=times, since=known)
+    found = replace(parts[0], path=str(path), values=values, names=names, times=times, since=since)
     if len(split) > 1:
         found = replace(found, splits=_marks(path, split, [mark for _, mark, _ in listed]))
     if found.tags is not None:
@@ -104,6 +102,13 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
         return found
     labels = np.array([classes.index(name) for _, _, name in listed])
     return replace(found, labels=labels, classes=classes)
+
+
+def _times(parts: list[Sequences]) -> tuple[list[Array] | None, list[np.datetime64] | None]:
+    """(the times of every file, the dates they count from); None where there are none, or not of every file."""
+    times = [time for p in parts for time in p.times or []]
+    since = [date for p in parts for date in p.since or []]
+    return (times if len(times) == len(parts) else None), (since if len(since) == len(parts) else None)
 
 
 def _groups(folder: Path) -> dict[str, list[Path]]:
