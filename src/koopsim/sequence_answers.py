@@ -49,11 +49,14 @@ class SequenceAnswers:
 
 
 def read_for(inputs: SequenceInputs, path: Path | str) -> Sequences:
-    """The sequences of a file, read as the training file was; labels are not needed."""
+    """The sequences of a file, read as the training file was; labels are not needed, and other columns may be there."""
     columns, file = inputs.columns, Path(path)
-    table = file.is_file() and file.suffix.lower() in ENDINGS and file.suffix.lower() != ".npz"
-    if table and inputs.target and inputs.goal != "forecast" and inputs.target[0] not in read_table(file).names:
-        columns = replace(columns, target=(), goal=None)
+    if file.is_file() and file.suffix.lower() in ENDINGS and file.suffix.lower() != ".npz":
+        there = read_table(file).names
+        if inputs.target and inputs.goal != "forecast" and inputs.target[0] not in there:
+            columns = replace(columns, target=(), goal=None)
+        used = {columns.id, columns.time, columns.text, *columns.target, *inputs.channels}
+        columns = replace(columns, drop=tuple(name for name in there if name not in used))
     return inputs.arranged(read_sequences(path, columns))
 
 
@@ -99,8 +102,17 @@ def answers(model: nn.Module, inputs: SequenceInputs, found: Sequences) -> Seque
     return SequenceAnswers((*head, *(f"p({name})" for name in classes)), rows, figures)
 
 
-def _moment(found: Sequences, number: int, step: int) -> float | int:
-    return step if found.times is None else float(found.times[number][step])
+def _moment(found: Sequences, number: int, step: int) -> float | int | str:
+    return step if found.times is None else _told(found, number, found.times[number][step : step + 1]).tolist()[0]
+
+
+def _told(found: Sequences, number: int, times: Array) -> Array:
+    """Times as the file has them: dates where it has dates."""
+    if found.since is None:
+        return times
+    dates = found.since[number] + np.round(1e6 * times).astype("timedelta64[us]")
+    whole = np.all(dates == dates.astype("datetime64[s]"))
+    return np.datetime_as_string(dates, unit="s" if whole else "us")
 
 
 def _truth(inputs: SequenceInputs, found: Sequences) -> list[Array] | None:
@@ -128,7 +140,7 @@ class Forecasts:
     radii: Array  # (h, D)
     coverage: float
     past: list[Array]  # of each sequence the targets so far
-    times: list[Array]  # of the steps ahead
+    times: list[Array]  # of the steps ahead; dates where the data have dates
 
     def rows(self) -> SequenceAnswers:
         columns = [c for name in self.targets for c in (name, f"{name} low", f"{name} high")]
@@ -176,7 +188,8 @@ def _ahead(found: Sequences, inputs: SequenceInputs) -> list[Array]:
     steps = np.arange(1, inputs.ahead + 1)
     if found.times is None:
         return [len(v) - 1 + steps.astype(float) for v in found.values]
-    return [t[-1] + steps * (float(np.median(np.diff(t[-50:]))) if len(t) > 1 else 1.0) for t in found.times]
+    usual = [float(np.median(np.diff(t[-50:]))) if len(t) > 1 else 1.0 for t in found.times]
+    return [_told(found, n, t[-1] + steps * step) for n, (t, step) in enumerate(zip(found.times, usual, strict=True))]
 
 
 def backtest(model: nn.Module, inputs: SequenceInputs, found: Sequences, intervals: dict[str, Any]) -> dict[str, float]:

@@ -85,6 +85,21 @@ def test_answers_keep_every_digit_of_times_and_values():
     assert {row["share"] for row in found} == {"0.1"}
 
 
+@pytest.mark.parametrize(
+    ("step", "ahead"),
+    [("3600000", ["2024-03-01T20:00:00", "2024-03-01T21:00:00"]),
+     ("500", ["2024-03-01T00:00:10.000000", "2024-03-01T00:00:10.500000"])],
+)  # fmt: skip
+def test_dates_go_on_as_dates(forecaster, tmp_path, capsys, step, ahead):
+    """So that a forecast can be put beside what was measured; columns that are not taken may be others."""
+    when = np.datetime64("2024-03-01", "ms") + np.arange(20) * np.timedelta64(int(step), "ms")
+    lines = [f"d,{t},{5 + i % 3},{15 - i % 3}\n" for i, t in enumerate(when)]
+    (tmp_path / "new.csv").write_text("who,hour,load,heat,remark\n" + "".join(f"{line[:-1]},fine\n" for line in lines))
+    asked = ["forecast", str(forecaster / "run"), "--data", str(tmp_path / "new.csv"), "--steps", "2", "--json"]
+    assert main(asked) == 0
+    assert [row["time"] for row in json.loads(capsys.readouterr().out)["forecasts"]] == ahead
+
+
 def test_eval_on_its_own_data_and_on_another_file(forecaster, tmp_path, capsys):
     assert main(["eval", str(forecaster / "run"), "--device", "cpu", "--json"]) == 0
     own = json.loads(capsys.readouterr().out)
@@ -207,7 +222,7 @@ def test_forecast_says_what_it_needs(forecaster, tmp_path, capsys):
     assert "--data FILE" in capsys.readouterr().err
     (tmp_path / "x.csv").write_text("who,hour,load\na,1,2\na,2,3\n")
     assert main(["forecast", run, "--data", str(tmp_path / "x.csv")]) == 2
-    assert "no column 'note'" in capsys.readouterr().err
+    assert "no column 'heat', which the model takes" in capsys.readouterr().err  # and not 'note', which it never took
     assert main(["forecast", str(tmp_path / "x.csv"), "--data", str(tmp_path / "x.csv")]) == 2
     said = capsys.readouterr().err
     assert "x.csv is not a run" in said

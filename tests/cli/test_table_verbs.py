@@ -107,6 +107,31 @@ def test_eval_and_predict_another_table(folder, capsys):
     assert set(json.loads((folder / "v.json").read_text())[0]) == {*said[0], "high"}
 
 
+def test_eval_of_the_tests_answers_is_a_look(tmp_path, capsys):
+    """With --out as without: the look is counted, and a table that was replaced is no longer the run's."""
+    table, run = write(tmp_path / "t.csv", *rows()), tmp_path / "run"
+    assert main(["train", "--data", table, "--target", "y", "--drop", "id", "--out", str(run), *FAST]) == 0
+    looks = len(RunDirectory(run).read_looks())
+    for n, split in enumerate(("test", "valid", "test")):
+        assert main(["eval", str(run), "--split", split, "--out", str(tmp_path / f"{n}.csv"), "--device", "cpu"]) == 0
+    assert len(RunDirectory(run).read_looks()) == looks + 2
+    assert f"{looks + 2} looks at the test split by now" in capsys.readouterr().out
+    head, lines = rows()
+    write(tmp_path / "t.csv", head, lines[::-1])
+    assert main(["eval", str(run), "--out", str(tmp_path / "moved.csv"), "--device", "cpu"]) == 2
+    assert "The data is not what" in capsys.readouterr().err
+    assert not (tmp_path / "moved.csv").exists()
+
+
+@pytest.mark.filterwarnings("default")
+def test_eval_of_the_table_that_was_learnt_from_is_said(folder, capsys):
+    head, lines = rows()
+    for data in (str(folder / "t.csv"), write(folder / "fresh.csv", head, lines[:30])):
+        capsys.readouterr()
+        assert main(["eval", str(folder / "numbers"), "--data", data, "--json", "--device", "cpu"]) == 0
+        assert ("most of these rows it has learnt from" in capsys.readouterr().err) == data.endswith("t.csv")
+
+
 def test_a_saved_file_answers_too(folder, tmp_path):
     model = load(folder / "classes")
     again = load(model.save(tmp_path / "m.safetensors"))

@@ -34,6 +34,30 @@ def test_a_long_table_is_cut_by_id_and_sorted_by_time(log):
     assert [[found.classes[t] for t in own] for own in found.tags] == [["up", "down", "up"], ["up", "up"]]
 
 
+def test_rows_left_out_of_a_forecast_are_said(tmp_path):
+    """A forecast takes each row as one step; labels are asked of what is there."""
+    uneven, even = [1, 2, 3, 5, 6, 7], [1, 2, 3, 4, 5.4, 6]
+    for name, times in (("b", uneven), ("a", even), ("c", uneven)):
+        (tmp_path / f"{name}.csv").write_text("t,v,y\n" + "".join(f"{t},{i},up\n" for i, t in enumerate(times)))
+    ahead, tags = OwnColumns(("v",), "forecast", time="t", drop=("y",)), OwnColumns(("y",), "tag", time="t")
+    with pytest.warns(UserWarning, match="times of 'b' are uneven: 1 of 5 steps .* usual 1, such as 2") as said:
+        read_sequences(tmp_path, ahead)
+    assert len(said) == 1
+    read_sequences(tmp_path / "a.csv", ahead)  # a warning would be an error
+    read_sequences(tmp_path / "b.csv", tags)
+
+
+def test_each_file_of_a_folder_has_its_own_first_date(tmp_path):
+    ahead = OwnColumns(("v",), "forecast", time="t")
+    for name, times in (("a", ("2024-03-02", "2024-03-03")), ("b", ("2023-01-01T06:00", "2023-01-01T07:00"))):
+        (tmp_path / f"{name}.csv").write_text("t,v\n" + "".join(f"{t},{i}\n" for i, t in enumerate(times)))
+    found = read_sequences(tmp_path, ahead)
+    assert [str(date)[:16] for date in found.since or []] == ["2024-03-02T00:00", "2023-01-01T06:00"]
+    assert [own.tolist() for own in found.times or []] == [[0, 86400], [0, 3600]]
+    (tmp_path / "c.csv").write_text("t,v\n1,0\n2,0\n")
+    assert read_sequences(tmp_path, ahead).since is None  # of some no date is known
+
+
 def test_the_goal_is_found_out_or_said(log):
     numbers = read_sequences(log, OwnColumns(("a",), "forecast", "who", "when", drop=("state",)))
     assert numbers.labels is None

@@ -69,6 +69,16 @@ def test_arrays(tmp_path):
     assert found["y"].texts() == ["a", "b", "a"]
 
 
+def test_a_number_with_an_underscore_is_a_word(tmp_path):
+    """Python reads 1_2 and 12 as one number; in a table they are two names."""
+    for delimiter in ",;":
+        text = "\n".join(delimiter.join(row) for row in (("code", "y"), ("1_2", "3"), ("12", "4"), ("", "5")))
+        (tmp_path / "t.csv").write_text(text)
+        column = read_table(tmp_path / "t.csv")["code"]
+        assert column.texts() == ["1_2", "12", None]
+        assert column.is_text
+
+
 def test_a_word_late_in_a_column_makes_all_of_it_words(tmp_path, monkeypatch):
     monkeypatch.setattr(delimited, "ROWS", 10)
     (tmp_path / "a.csv").write_text("n,code\n" + "".join(f"{i},0{i}\n" for i in range(50)) + "50,x\n")

@@ -107,6 +107,7 @@ def test_what_a_target_means(tmp_path):
         ("a,target\n,1.5\n,2\n", "'a' is empty in all training rows"),
         ("target\n1.5\n2\n", "no column besides the target"),
         ("id,target\n" + "".join(f"p{i},{i % 2}\n" for i in range(60)), "60 different words in 60 rows"),
+        ("a,target\n" + "".join(f"{i if i % 9 else 'ERR'},{i % 2}\n" for i in range(60)), "such as 'ERR': no numbers"),
         ("a,target\n" + "".join(f"{i},w{i}\n" for i in range(30)), "30 classes in 30 rows"),
     ],
 )

@@ -171,6 +171,32 @@ def test_units_do_not_matter(scale, modulus, case):
     assert EDMD().fit(scale * spiral(None, modulus, 0.0)).verdict().case == case
 
 
+@pytest.mark.parametrize("unit", [1e-15, 1e-6, 1e-2, 1e9])
+@pytest.mark.parametrize(("modulus", "case"), [(0.99, "origin"), (1.02, "divergent")])
+def test_units_of_a_column_do_not_matter(unit, modulus, case):
+    """Pascal beside metres: least squares looks at the large numbers, and a verdict is about the small ones, too."""
+    rng = np.random.default_rng(0)
+    grown = modulus ** np.arange(240)
+    column = grown / grown.max() + 1e-3 * rng.standard_normal(240)
+    assert EDMD().fit(np.c_[spiral(rng, 0.98, 1e-3), unit * column]).verdict().case == case
+
+
+def test_a_growth_that_a_decay_looks_like():
+    """A constant and a decay leave over a third of a slow growth, and a third that is no noise is too much."""
+    rng, l = np.random.default_rng(0), np.arange(300)
+    z = np.c_[np.exp(-3.8 * l / 300), 1e-4 * np.exp(3.7 * (l / 300 - 1))]
+    noisy = z + [1e-2, 1e-6] * rng.standard_normal(z.shape)
+    assert EDMD().fit(noisy).verdict().case in ("divergent", "undecided")
+
+
+def test_more_columns_than_are_fitted():
+    """Six directions are fitted: a seventh that grows is not passed over in silence."""
+    rng, l = np.random.default_rng(0), np.arange(240)
+    decay = [0.98**l * np.cos(0.2 * k * l) for k in range(1, 9)]
+    z = np.column_stack([*decay, 0.5 * 1.02 ** (l - 239.0)]) + 1e-3 * rng.standard_normal((240, 9))
+    assert EDMD().fit(z).verdict().case in ("divergent", "undecided")
+
+
 @pytest.mark.parametrize("fails", [1, 3, 10, 40])
 def test_a_factorisation_that_fails_is_no_crash(fails, monkeypatch):
     """LAPACK gives up now and then, on one machine and not on another: a shorter step, or no answer."""
@@ -210,6 +236,12 @@ def test_a_plane_beside_the_origin(away, noise):
     for dictionary in (Monomials(1), Monomials(2)):
         said = EDMD(dictionary).fit(z).verdict().case
         assert said == ("fixed-point" if away else "origin")
+
+
+def test_a_quiet_column_is_noise():
+    """What a sensor with nothing to tell writes down is no movement of its own."""
+    rng = np.random.default_rng(0)
+    assert EDMD().fit(np.c_[spiral(rng, 0.98, 1e-3), 1e-3 * rng.standard_normal(240)]).verdict().case == "origin"
 
 
 def test_a_closed_dictionary_is_still_certain():

@@ -1,6 +1,5 @@
 """koopsim eval: the figures of a trained run on one split."""
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,7 +8,7 @@ import tyro
 
 from koopsim.cli import parse, table_rows
 from koopsim.cli.table_rows import learnt_a_table
-from koopsim.cli.written import say_figures
+from koopsim.cli.written import noted_look, say_figures, say_looks
 from koopsim.errors import KoopsimError
 from koopsim.files.json import json_text
 
@@ -123,19 +122,9 @@ def _drawn(arguments: Arguments, task: Any, model: Any, name: str) -> list[Path]
 def _show(arguments: Arguments, values: dict[str, Any], looks: int, files: list[Path]) -> None:
     print(f"{values['name']} on {values['split']}")
     say_figures({key: value for key, value in values.items() if key not in ("name", "split")})
-    if looks > 1:
-        print(f"  {looks} looks at the test split by now: choose settings by the valid split (looks.jsonl).")
+    say_looks(looks)
     if files:
         print(f"  {', '.join(f.name for f in files)} are in {arguments.out}/")
-
-
-def noted_look(directory, name: str, figures: dict[str, float]) -> int:
-    """How often the test split has been looked at with this look; a folder that cannot be written is no hindrance."""
-    try:
-        return directory.note_look(name, figures)
-    except KoopsimError as error:
-        print(f"This look at the test split was not noted: {error}", file=sys.stderr)
-        return 0
 
 
 def relocated(task, data: str | None, name: str):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
-from koopsim.cli.written import refuse_existing, say_figures, write_answers
+from koopsim.cli.written import noted_look, refuse_existing, say_figures, say_looks, write_answers
 from koopsim.datasets.inputs import FILE, read_inputs
 from koopsim.datasets.table_inputs import TableInputs
 from koopsim.errors import KoopsimError
@@ -25,13 +26,15 @@ def evaluate_rows(arguments: Any) -> int:
     from koopsim.engine.drive import pick_device
     from koopsim.runs import RunDirectory
     from koopsim.table_answers import answer_table, asked_of
+    from koopsim.tasks.fingerprint import fingerprint_of
     from koopsim.tasks.table import TableTask, table_figures
 
     if arguments.out is not None and arguments.out.suffix not in ENDINGS:
         what = "the answers of a table's run go to a file that ends in .csv or .json"
         raise KoopsimError(f"--out is {arguments.out}; {what}.")
     refuse_existing(arguments.out, arguments.overwrite)
-    name, run = RunDirectory(arguments.what).read_config()
+    directory = RunDirectory(arguments.what)
+    name, run = directory.read_config()
     model: Any = zoo.load(arguments.what, pick_device(arguments.device))
     inputs = model.takes
     if arguments.data is not None:
@@ -40,6 +43,7 @@ def evaluate_rows(arguments: Any) -> int:
         table, where = load_table(arguments.data), str(arguments.data)
     else:
         task = TableTask(run.task)  # pyright: ignore[reportArgumentType]
+        directory.check_data(fingerprint_of(task))
         table, where = task.table.take(task.rows(arguments.split).numpy()), arguments.split
     known = all(target.name in table.columns for target in inputs.targets)
     if not known and arguments.out is None:
@@ -47,6 +51,14 @@ def evaluate_rows(arguments: Any) -> int:
     figures = table_figures(asked_of(model, inputs, table), inputs, table) if known else {}
     values = {"name": name, "data": where, "rows": len(table), **figures}
     json_text(values, f"the figures of {arguments.what}")
+    looks = noted_look(directory, name, figures) if arguments.data is None and arguments.split == "test" else 0
+    its = run.task.data  # pyright: ignore[reportAttributeAccessIssue]
+    if figures and arguments.data is not None and its in (where, str(Path(where).resolve())):
+        warnings.warn(
+            f"{where} is the table that {name} was trained on: most of these rows it has learnt from. What it makes of "
+            f"rows it never saw says koopsim eval {arguments.what}.",
+            stacklevel=2,
+        )
     if arguments.out is not None:
         write_answers(answer_table(model, inputs, table), arguments.out)
     if arguments.json:
@@ -54,6 +66,7 @@ def evaluate_rows(arguments: Any) -> int:
         return 0
     print(f"{name} on {where}, {len(table):,} rows")
     say_figures(figures)
+    say_looks(looks)
     if arguments.out is not None:
         print(f"  every row's answer is in {arguments.out}")
     return 0

@@ -1,6 +1,7 @@
 """What a verb writes where --out says, a file or files in a folder, and how it tells of them."""
 
 import io
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,3 +73,17 @@ def say_files(out: Path | None, files: list[str]) -> None:
 def say_figures(figures: Mapping[str, float]) -> None:
     for key, value in figures.items():
         print(f"  {key:<18} {value:.6g}")
+
+
+def noted_look(directory: Any, name: str, figures: dict[str, float]) -> int:
+    """How often the test split has been looked at with this look; a folder that cannot be written is no hindrance."""
+    try:
+        return directory.note_look(name, figures)
+    except KoopsimError as error:
+        print(f"This look at the test split was not noted: {error}", file=sys.stderr)
+        return 0
+
+
+def say_looks(looks: int) -> None:
+    if looks > 1:
+        print(f"  {looks} looks at the test split by now: choose settings by the valid split (looks.jsonl).")

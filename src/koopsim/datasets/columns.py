@@ -97,6 +97,11 @@ class Column:
             ) from None
         return ((moments - moments.min()) / np.timedelta64(1, "s"))[self.values]
 
+    @property
+    def since(self) -> np.datetime64 | None:
+        """The date that `times` counts from; None where they are numbers."""
+        return None if self.words is None else np.array(self.words, dtype="datetime64[ns]").min()
+
 
 def number_text(value: float) -> str:
     """A number as short as it can be told: 3, not 3.0."""

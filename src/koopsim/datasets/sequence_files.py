@@ -29,6 +29,7 @@ from koopsim.kinds import OwnColumns
 
 FILES = (".csv", ".tsv", ".npy", ".txt")  # of a folder, a sequence each
 KINDS = {".tsv": ".csv"}  # tables both
+EVEN = 1.5  # times the usual distance between two rows: where they are further apart, something is left out
 MOST_TEXT = 256 * MEBI
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -54,7 +55,24 @@ def read_sequences(path: Path | str, columns: OwnColumns) -> Sequences:
                 f"{path}: the sequence {name!r} has infinite values, or some above {LARGEST:.1e}; expected smaller "
                 "numbers, or nothing where none was measured."
             )
+    if found.labels is None and found.tags is None:
+        _say_uneven(found)
     return rounded(found)
+
+
+def _say_uneven(found: Sequences) -> None:
+    """Warn of the first sequence in which a row is not one step after the one before: a forecast counts rows."""
+    for name, times in zip(found.names, found.times or [], strict=False):
+        steps = np.diff(times)
+        wide = steps[steps > EVEN * np.median(steps)] if len(steps) else steps
+        if len(wide):
+            warnings.warn(
+                f"{found.path}: the times of {name!r} are uneven: {len(wide):,} of {len(steps):,} steps are longer "
+                f"than {EVEN} times the usual {np.median(steps):g}, such as {wide[0]:g}, and a forecast takes each row "
+                "as one step; put the rows on an even grid, with an empty cell where nothing was measured.",
+                stacklevel=2,
+            )
+            return
 
 
 def _text(path: Path) -> Array:
@@ -73,8 +91,9 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
     parts = [_file(file, own) for file, _, _ in listed]
     _require_alike(parts)
     names = tuple(str(file.relative_to(path).with_suffix("")) for file, _, _ in listed)
-    times = None if parts[0].times is None else [time for p in parts for time in p.times or []]
-    found = replace(parts[0], path=str(path), values=[p.values[0] for p in parts], names=names, times=times)
+    times, since = _times(parts)
+    values = [p.values[0] for p in parts]
+    found = replace(parts[0], path=str(path), values=values, names=names, times=times, since=since)
     if len(split) > 1:
         found = replace(found, splits=_marks(path, split, [mark for _, mark, _ in listed]))
     if found.tags is not None:
@@ -83,6 +102,13 @@ def _read_folder(path: Path, columns: OwnColumns) -> Sequences:
         return found
     labels = np.array([classes.index(name) for _, _, name in listed])
     return replace(found, labels=labels, classes=classes)
+
+
+def _times(parts: list[Sequences]) -> tuple[list[Array] | None, list[np.datetime64] | None]:
+    """(the times of every file, the dates they count from); None where there are none, or not of every file."""
+    times = [time for p in parts for time in p.times or []]
+    since = [date for p in parts for date in p.since or []]
+    return (times if len(times) == len(parts) else None), (since if len(since) == len(parts) else None)
 
 
 def _groups(folder: Path) -> dict[str, list[Path]]:

@@ -62,6 +62,8 @@ def long_table(table: DataTable, columns: OwnColumns) -> Sequences:
     cuts = np.flatnonzero(np.diff(owner)) + 1
     times = np.split(time, cuts) if columns.time else None
     found = Sequences(str(table.path), np.split(x, cuts), tuple(c.name for c in states), names, times=times)
+    since = table[columns.time].since if columns.time else None
+    found = found if since is None else replace(found, since=[since] * len(found))
     return _labelled(found, table, columns, order) if labelled else found
 
 

@@ -26,6 +26,7 @@ class Sequences:
     values    of each sequence (T_i, C), floats with NaN where a value is missing, or uint8 (T_i,) where they are bytes
     labels    one a sequence; tags: one a step, -1 where there is none; both are numbers of `classes`
     splits    of each sequence 0 train, 1 valid, 2 test; None: they are to be drawn
+    times     of each sequence (T_i,); where they are dates, seconds from the date that it has in `since`
     plain     the values are symbols: whole numbers that are not to be scaled
     """
 
@@ -38,6 +39,7 @@ class Sequences:
     classes: tuple[str, ...] = ()
     splits: Array | None = None
     times: list[Array] | None = None
+    since: list[np.datetime64] | None = None
     plain: bool = False
 
     def __post_init__(self) -> None:

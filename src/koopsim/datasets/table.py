@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from koopsim.datasets.columns import Array, Column, DataTable, require_columns
-from koopsim.datasets.delimited import Chunk, Delimited, comma_number, is_missing
+from koopsim.datasets.delimited import Chunk, Delimited, comma_number, is_missing, number
 from koopsim.errors import KoopsimError
 from koopsim.files.arrays import read_npz
 from koopsim.files.arrow import arrow_table
@@ -64,7 +64,7 @@ def _read_text(path: Path, needed: Sequence[str]) -> DataTable:
     file = Delimited(path)
     names = file.names or tuple(f"x{j}" for j in range(file.width))
     require_columns(path, names, needed)
-    ways = (float, comma_number) if file.delimiter == ";" else (float,)
+    ways = (number, comma_number) if file.delimiter == ";" else (number,)
     tried = [0] * len(names)  # of the ways to read numbers; one that has tried all of them is words
     while True:
         try:
@@ -82,7 +82,7 @@ def _columns(file: Delimited, names: tuple[str, ...], ways: Sequence[Callable[[s
     """The columns, as codes where they are no numbers by any way, a chunk of rows at a time."""
     parts: list[list[Array]] = [[] for _ in names]
     known: list[dict[str, int]] = [{} for _ in names]
-    for number, chunk in enumerate(file.chunks()):
+    for count, chunk in enumerate(file.chunks()):
         wrong = []
         for j, (cells, way) in enumerate(zip(zip(*chunk.rows, strict=True), ways, strict=True)):
             if way is None:
@@ -93,7 +93,7 @@ def _columns(file: Delimited, names: tuple[str, ...], ways: Sequence[Callable[[s
                 wrong.append(j)
         if wrong:
             raise _Otherwise(wrong)
-        if number == 0:
+        if count == 0:
             _require_room(file, chunk, known)
     found = []
     for j, (name, way) in enumerate(zip(names, ways, strict=True)):
@@ -139,7 +139,7 @@ def _require_room(file: Delimited, chunk: Chunk, known: list[dict[str, int]]) ->
 def _numbers(cells: Sequence[str], way: Callable[[str], float]) -> Array | None:
     """The cells as numbers; None where one is a word."""
     try:
-        if way is float:
+        if way is number and "_" not in "".join(cells):
             return np.array(cells, dtype=np.float64)
     except ValueError:
         pass

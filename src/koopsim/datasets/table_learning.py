@@ -56,7 +56,8 @@ def _learn(column: Column, path: object, rows: Array) -> NumberInput | CategoryI
     if len(words) > MOST_WORDS or (len(words) > MOST_CLASSES and 2 * len(words) > len(here)):
         raise KoopsimError(
             f"{path}: column {column.name!r} has {len(words):,} different words in {len(here):,} rows, such as "
-            f"{words[0]!r}: names or free text, not categories; leave it out: --drop."
+            f"{column.example!r}: no numbers, and too many for categories; write numbers plainly (1234.5), leave cells "
+            "empty that are missing, or leave the column out: --drop."
         )
     return CategoryInput(column.name, words, flagged)
 

@@ -10,7 +10,8 @@ exponentials is the one of least BIC. The error of log lambda is that of least s
     sigma^2 (J^T J)^-1,      of order noise / (amplitude m^(3/2)) on the circle,
 
 widened where what is left over is not white, and by as much as the fit foretells worse than it fits. What a fit is good
-for is seen on samples it was not given (`foretold`), and by whether the halves of the runs agree (`drift`).
+for is seen on samples it was not given (`foretold`), by whether the halves of the runs agree (`drift`), and in each
+column by itself (`unseen`): the largest columns, by their units, decide what least squares looks at.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ SHARE = 0.7  # of each trajectory is fitted when the rest is to be foretold
 FEWEST = 4  # samples of a trajectory, or of its half, that can be fitted
 DETERMINED = 3  # numbers for each unknown; with fewer, no more exponentials are tried
 EXACT = 1e-26  # of unit variance, left over: less is rounding, and no better
+LAGS = (1, 2)  # at which a column that the fit leaves over may be seen to be no noise: any pair is, at one of them
+LEVEL = 1e-10  # of the largest number in a column: what moves less may be rounding
 LOWER = 1e-9  # by which a BIC must be lower to be
 AT_REST = 1e-14  # of the largest sample: what moves less does not
 GONE = 1e-3  # eigenvalues below this are noise: nothing is left of them after a step
@@ -71,6 +74,7 @@ class Exponentials:
     explained: float  # share of the variance of those samples that was foretold
     length: int  # samples of the longest trajectory
     scale: float  # by which the data were divided
+    unseen: float = 0.0  # share of a column's own spread that is left over and is no white noise, of the worst column
 
     @property
     def eigenvalues(self) -> NDArray[Any]:
@@ -103,16 +107,42 @@ def fit_exponentials(trajectories: list[Array]) -> Exponentials | None:
             break
     if best is None:
         return None
-    found = _described(runs, refined(runs, best[0])[0], best[2], scale, stride)
-    return replace(found, aside=aside)
+    terms = refined(runs, best[0])[0]
+    found = _described(runs, terms, best[2], scale, stride)
+    return replace(found, aside=aside, unseen=_unseen(_thinned(trajectories)[0], terms))
+
+
+def in_own_units(trajectories: list[Array]) -> list[Array]:
+    """Every column that moves, divided by its spread."""
+    stacked = np.concatenate(trajectories)
+    spread = np.where(_moving(stacked), stacked.std(axis=0), 1.0)
+    return [z / spread for z in trajectories]
+
+
+def _moving(stacked: Array) -> NDArray[np.bool_]:
+    """Which columns move by more than their rounding."""
+    return stacked.std(axis=0) > LEVEL * np.abs(stacked).max(axis=0)
+
+
+def _unseen(runs: list[Array], terms: Terms) -> float:
+    """Of what these exponentials leave over of each column: the largest share of its spread that is no white noise."""
+    stacked = np.concatenate(runs)
+    moving = _moving(stacked)
+    if not np.any(moving):
+        return 0.0
+    left = []
+    for z in in_own_units([z[:, moving] for z in runs]):
+        Phi = terms.columns(len(z))[0]
+        left.append(z - Phi @ np.linalg.lstsq(Phi, z, rcond=DEPENDENT)[0])
+    power = sum(np.sum(r**2, axis=0) for r in left) + TINY
+    lagged = [np.abs(sum(np.sum(r[k:] * r[:-k], axis=0) for r in left)) / power for k in LAGS]
+    coloured = np.max(lagged, axis=0) > DOUBTED / np.sqrt(len(stacked))
+    return float(np.max(np.where(coloured, np.sqrt(power / len(stacked)), 0.0)))
 
 
 def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, float, int] | None:
     """(principal directions of the thinned runs, what is beside them, the unit of both, the thinning)."""
-    runs = sorted((np.asarray(z, float) for z in trajectories), key=len, reverse=True)[:MOST_RUNS]
-    largest = max(float(np.abs(z).max()) for z in runs)
-    stride = -(-len(runs[0]) // MOST_SAMPLES)
-    runs = [z[::stride] / largest for z in runs if len(z) >= FEWEST * stride] if largest > 0 else []
+    runs, largest, stride = _thinned(trajectories)
     if not runs:
         return None
     stacked = np.concatenate(runs)
@@ -129,6 +159,14 @@ def _prepared(trajectories: list[Array]) -> tuple[list[Array], float, float, int
     if aside <= ASIDE * np.sqrt(np.sum(s[keep:] ** 2) / len(spread)) + ROUNDING:
         aside = 0.0
     return [z @ Vt[:keep].T / size for z in runs], aside / float(size), largest * float(size), stride
+
+
+def _thinned(trajectories: list[Array]) -> tuple[list[Array], float, int]:
+    """(the runs that are fitted, in units of the largest number in them; that number; the thinning)."""
+    runs = sorted((np.asarray(z, float) for z in trajectories), key=len, reverse=True)[:MOST_RUNS]
+    largest = max(float(np.abs(z).max()) for z in runs)
+    stride = -(-len(runs[0]) // MOST_SAMPLES)
+    return [z[::stride] / largest for z in runs if len(z) >= FEWEST * stride] if largest > 0 else [], largest, stride
 
 
 def _singular_vectors(runs: list[Array]) -> Array:

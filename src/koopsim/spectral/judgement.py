@@ -28,7 +28,7 @@ from scipy.linalg import block_diag
 
 from .analysis import analyze
 from .constant import discount
-from .exponentials import Exponentials, fit_exponentials
+from .exponentials import Exponentials, fit_exponentials, in_own_units
 from .kept import Kept, kept_by, trusted, without_constant
 from .verdict import Case, Verdict
 
@@ -45,6 +45,7 @@ CONFIDENCE = erf(WIDE / sqrt(2))
 FORETOLD = 2.0  # samples not fitted may be off by this many times what the fit left over
 PRECISE = 0.02  # or by this share of the data, if that is more
 SIGNAL = 0.6  # what is left over is at most this share of the data
+PASSED = 0.1  # a column may leave this share of its spread over that is no noise
 STEADY = 0.25  # on the circle: the amplitude surely changes by less than this share over the run
 MINOR = 0.1  # terms below this share of the largest need only be compatible with the circle
 SAME = 0.1  # exponentials: the halves of a run agree on the growth to this share of it, or to this over the run
@@ -198,6 +199,8 @@ def of_runs(runs: list[Array], otherwise: Verdict) -> Verdict:
             notes.append("The runs are too short to be fitted by exponentials.")
             contradicted = False
             break
+        if found.unseen > PASSED and window is real:
+            windows.append(in_own_units(real))  # where small numbers count as much as large ones
         problem = unfit(found)
         case, why = ("undecided", [problem]) if problem else decide(found)
         if case != "undecided":
@@ -221,6 +224,8 @@ def unfit(e: Exponentials) -> str | None:
     major = e.amplitude >= MINOR * e.amplitude.max()
     if np.any((e.drift > SAME * np.maximum(np.abs(e.growth), 1.0 / e.length))[major]):
         return "The runs are no sums of exponentials: growth in their first half is not that in their second."
+    if e.unseen > PASSED:
+        return f"Some column moves by itself: {e.unseen:.0%} of its own spread is left over, and that is no noise."
     return None
 
 
