@@ -1,7 +1,8 @@
 """Pictures as networks on a CPU: a step network by network, as a stack, in bfloat16 and by the paper's code, in turns;
 what bfloat16 learns.
 
-    KOOPSIM_PAPER_CODE=... python benchmarks/picture_cpu_turns.py steps learnt --out results/picture-cpu-turns.json
+    KOOPSIM_PAPER_CODE=... python benchmarks/picture_cpu_turns.py steps --out results/picture-cpu-turns.json   quiet cores
+    python benchmarks/picture_cpu_turns.py learnt --out results/picture-bf16-learnt.json
 
 Each side has a process, as it trains, the paper's as its script runs. `learnt` is about valid pixels of pictures that
 are in no table: it looks at no test pixel.
@@ -29,14 +30,16 @@ from koopsim.engine.drive import as_it_trains
 from koopsim.engine.gradients import InTurn
 from koopsim.engine.part import Way
 from koopsim.engine.stacked import Stacked
+from koopsim.kinds import model_kind
 from koopsim.nn.products import multiplies_bf16
 from koopsim.presets import run_of
 from koopsim.tasks import ImageRegression
+from koopsim.tasks.image_regression import PAPER_SIZE
 
 STEPS = (("image/sim-rff", 1, 512), ("image/sim-two", 1, 512), ("image/sim-rff", 4, 256), ("image/sim-rff", 16, 64))
 THEIRS = "image/sim-rff"  # beside the paper's code
 LEARNT = ("photographs", "text")  # of seed 11, two pictures each
-SIZE, LOOKS, STEPS_A_LOOK = 256, 5, 200
+SIZE, LOOKS, STEPS_A_LOOK = 128, 5, 100
 MODELS = ("image/sim-rff", "image/sim-two")
 
 
@@ -82,7 +85,9 @@ def learnt(seeds: int) -> list[dict]:
             task, found = ImageRegression(config), {}
             for precision in ("float32", "bf16"):
                 for seed in range(seeds):
-                    run = replace(run_of(name), task=config, precision=precision, seed=seed)
+                    base = run_of(name)
+                    model = model_kind(base.model).coarser(base.model, PAPER_SIZE / SIZE)
+                    run = replace(base, model=model, task=config, precision=precision, seed=seed)
                     stack, looks = Stacked([run], task, CPU, LOOKS, Way(capture=False)), []
                     with as_it_trains(CPU):
                         for _ in range(LOOKS):
