@@ -1,7 +1,7 @@
 """Pictures as networks on a CPU: a step network by network, as a stack, in bfloat16 and by the paper's code, in turns;
 what bfloat16 learns.
 
-    KOOPSIM_PAPER_CODE=... python benchmarks/picture_cpu_turns.py steps --out results/picture-cpu-turns.json   quiet cores
+    KOOPSIM_PAPER_CODE=... python benchmarks/picture_cpu_turns.py steps --out results/picture-cpu-turns.json   # quiet
     python benchmarks/picture_cpu_turns.py learnt --out results/picture-bf16-learnt.json
 
 Each side has a process, as it trains, the paper's as its script runs. `learnt` is about valid pixels of pictures that

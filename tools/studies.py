@@ -175,3 +175,15 @@ def stacked() -> Table:
     for row in read("bf16-turns-cpu")["trials"]:
         rows.setdefault(row["model"], []).append(f"{row['stack']:.2f}")
     return Table("stacked", ["a stack's step, in steps alone", "float32", "bf16"], [[k, *v] for k, v in rows.items()])
+
+
+def pictures_on_cpu() -> Table:
+    """`picture_cpu_turns.py steps`: a step in float32; as a stack, in bfloat16, by the paper's code in times of it."""
+    rows: dict[str, list[str]] = {}
+    for row in read("picture-cpu-turns")["steps"]:
+        count, size, times = row["pictures"], row["size"], row["times float32"]
+        name = f"{row['model']}, {count} picture{'s' * (count > 1)} of {size} x {size}"
+        others = [f"{times[side]:.2f}" if side in times else "-" for side in ("stacked", "bf16", "paper")]
+        rows.setdefault(name, []).extend([f"{1e3 * row['seconds']['float32']:.0f} ms", *others])
+    sides = [f"{side}, threads: {n}" for n in (1, 2) for side in ("float32", "a stack", "bf16", "the paper's code")]
+    return Table("pictures-cpu", ["a step", *sides], [[name, *own] for name, own in rows.items()])
