@@ -339,6 +339,9 @@ def test_reflected_resolvents(method):
 def test_what_a_capture_cannot_hold_is_not_chosen(monkeypatch):
     W = torch.zeros(1, 2, 3, 3)
     assert inverse._fitting(W) == "lu"
+    assert inverse._fitting(W.expand(15, 2, 3, 3)) == "lu"
+    assert inverse._fitting(W.expand(16, 2, 3, 3)) == "blocks", "many, on a CPU"
+    assert inverse._fitting(SimpleNamespace(is_cuda=True, dtype=F64, shape=(16, 2, 3, 3))) == "lu"
     monkeypatch.setattr(inverse, "capturing", lambda: True)
     assert inverse._fitting(W) == "blocks"
     with pytest.raises(KoopsimError, match="kernel"):

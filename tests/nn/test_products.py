@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from koopsim.nn import MLP, SIM, RandomFourierFeatures, products
 from koopsim.nn.folded import folded
-from koopsim.nn.products import affine, faster, times
+from koopsim.nn.products import affine, faster, stacked, times
 from koopsim.nn.written import WrittenSIM
 
 there = hasattr(torch.ops.mkldnn, "_linear_pointwise") and torch.backends.mkldnn.is_available()
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.skipif(not there, reason="this PyTorch has no oneDNN")
 def onednn(monkeypatch):
     """Every product of float32 is oneDNN's, and each is counted."""
     monkeypatch.setattr(products, "onednn_is_faster", lambda: True)
-    monkeypatch.setattr(products, "LEAST", 0)
-    monkeypatch.setattr(products, "WIDE", 0)
+    for bound in ("LEAST", "EACH", "SHARED", "WIDE"):
+        monkeypatch.setattr(products, bound, 0)
     calls, own = [], products._by_onednn
     monkeypatch.setattr(products, "_by_onednn", lambda *given: calls.append(1) or own(*given))
     return calls
@@ -65,6 +65,70 @@ def test_it_is_the_product_and_its_gradients(onednn, name):
             into = torch.full((x.shape[1], len(W)), torch.nan)
             assert times(x.t(), g, out=into) is into
             torch.testing.assert_close(into, x.t() @ g)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyTorch's own call
+@pytest.mark.parametrize("gradients", [True, False])
+def test_stacked_products(onednn, gradients):
+    a, b = torch.randn(3, 4, 5), torch.randn(3, 5, 6)
+    for one in (a, a.mT.contiguous().mT, torch.randn(3, 4, 9)[:, :, 2:7], a[:1].expand(3, -1, -1)):
+        for other in (b, b.mT.contiguous().mT, torch.randn(3, 5, 9)[:, :, 1:7]):
+            wanted = torch.bmm(one.double(), other.double())
+            with torch.set_grad_enabled(gradients):
+                torch.testing.assert_close(stacked(one, other).double(), wanted, rtol=1e-5, atol=1e-5)
+                into = torch.full((3, 4, 6), torch.nan)
+                assert stacked(one, other, into) is into
+            torch.testing.assert_close(into.double(), wanted, rtol=1e-5, atol=1e-5)
+    assert len(onednn) == 4 * 3 * 2 * 3
+    a.requires_grad_()
+    onednn.clear()
+    (found,) = torch.autograd.grad(stacked(a, b).sum(), [a])
+    torch.testing.assert_close(found, b.sum(2)[:, None].expand(3, 4, 5))
+    (found,) = torch.autograd.grad(stacked(b.mT, a.mT).sum(), [a])
+    torch.testing.assert_close(found, b.sum(2)[:, None].expand(3, 4, 5))
+    with pytest.raises(RuntimeError, match=r"5.*6"):
+        stacked(a.detach(), torch.randn(3, 6, 6))
+    assert not onednn, "a gradient is PyTorch's own affair, and so is what does not fit"
+    with torch.no_grad():
+        stacked(a, b)
+        assert len(onednn) == 3
+        with forward_ad.dual_level():
+            _, along = forward_ad.unpack_dual(stacked(forward_ad.make_dual(a, a), b))
+            torch.testing.assert_close(along, torch.bmm(a, b))
+
+
+def test_who_takes_stacked_products(onednn, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(products, "SHARED", 4 * 5 * 6 + 1)
+    a, b = torch.randn(2, 4, 5), torch.randn(2, 5, 6)
+    stacked(a, b)
+    assert not onednn, "threads, and small"
+    monkeypatch.setattr(products, "SHARED", 4 * 5 * 6)
+    stacked(a, b)
+    assert len(onednn) == 2
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(products, "SHARED", 1 << 30)
+    monkeypatch.setattr(products, "EACH", 4 * 5 * 6)
+    onednn.clear()
+    stacked(a, b)
+    assert len(onednn) == 2
+    for one, other in ((a[:, :3], b), (a, b[:, :, :5]), (a.double(), b.double())):
+        stacked(one, other)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert stacked(a, b).dtype == torch.bfloat16
+    assert len(onednn) == 2
+    assert stacked(a[:0], b[:0]).shape == (0, 4, 6)
+
+
+def test_onednn_is_given_no_gaps(monkeypatch):
+    given, own = [], torch.ops.mkldnn._linear_pointwise
+    monkeypatch.setattr(
+        torch.ops.mkldnn, "_linear_pointwise", lambda x, W, *rest: given.append(W.stride()) or own(x, W, *rest)
+    )
+    x, W = torch.randn(3, 5), torch.randn(4, 9)
+    for w in (W[:, 2:7], W[:, :5].contiguous(), W.mT[:5, :4].mT, torch.randn(5, 4).mT):
+        torch.testing.assert_close(products._by_onednn(x, w, None), x @ w.mT)
+    assert given == [(5, 1), (5, 1), (5, 1), (1, 4)]
 
 
 def test_without_a_bias_and_with_one_factor_learnt(onednn):
@@ -116,6 +180,8 @@ def test_a_compiler_is_left_to_it():
     """Without a question that it would warn of: whatever processor this is."""
     x, W, b = torch.randn(600, 100), torch.randn(100, 100), torch.randn(100)
     torch.testing.assert_close(torch.compile(affine, backend="eager", fullgraph=True)(x, W, b), F.linear(x, W, b))
+    a, b = torch.randn(2, 200, 200), torch.randn(2, 200, 200)
+    torch.testing.assert_close(torch.compile(stacked, backend="eager", fullgraph=True)(a, b), torch.bmm(a, b))
 
 
 def test_operations_can_be_counted(onednn):

@@ -34,6 +34,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from koopsim.nn.products import stacked, times
+
 AT_ONCE = 1300  # pixels up to which a transform of float16 on CUDA is one product
 ALIGNED = 8  # entries that tensor cores read at once
 
@@ -89,8 +91,8 @@ class Grid:
         C, B = spectrum.shape[1] // 2, spectrum.shape[2]
         _, last, second = _fourier(self.rows, self.columns, spectrum.dtype, spectrum.device)
         whole = spectrum.reshape(-1, 2 * self.columns, C * B)
-        half = torch.bmm(second.mT.expand(whole.shape[0], -1, -1), whole)
-        return (last.mT @ half.view(len(last), -1)).view(self.rows, self.columns, C, B)
+        half = stacked(second.mT.expand(whole.shape[0], -1, -1), whole)
+        return times(last.mT, half.view(len(last), -1)).view(self.rows, self.columns, C, B)
 
     def inverse_transposed(self, state: Tensor) -> Tensor:
         """The transpose of `inverse`: the transform, but frequencies that stand for two count twice."""
@@ -99,8 +101,8 @@ class Grid:
     def _spectrum(self, state: Tensor, doubled: bool) -> Tensor:
         C, B = state.shape[2:]
         *first, second = _fourier(self.rows, self.columns, state.dtype, state.device)
-        half = (first[doubled] @ state.reshape(self.rows, -1)).view(-1, 2 * self.columns, C * B)
-        return torch.bmm(second.expand(half.shape[0], -1, -1), half).view(self.frequencies, 2 * C, B)
+        half = times(first[doubled], state.reshape(self.rows, -1)).view(-1, 2 * self.columns, C * B)
+        return stacked(second.expand(half.shape[0], -1, -1), half).view(self.frequencies, 2 * C, B)
 
     def stored_pixels(self, paired: bool) -> int:
         """Of a half if paired, else of the whole: as many as there are, rounded up to a multiple of 8."""

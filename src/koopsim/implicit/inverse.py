@@ -7,7 +7,8 @@ regular, and so are its leading blocks and what is left after eliminating them.
 
     kernel   Gauss-Jordan by tiles of 16 x 16, n / 16 + 1 launches (`kernels/inverse.py`): CUDA, float32
     blocks   [[P, Q], [R, S]] by halves: invert P, then the Schur complement S - R P^-1 Q. Only products, so a CUDA
-             graph can hold it; many small ones, so it is for what the kernel does not take
+             graph can hold it; many small ones, so it is for what the kernel does not take. On a CPU it takes two
+             thirds of the time of
     lu       PyTorch's batched LU, which a CUDA graph cannot hold. Never checked for failure: there is none to find
 """
 
@@ -23,6 +24,7 @@ from koopsim.implicit.info import capturing
 
 METHODS = ("kernel", "blocks", "lu")
 LARGEST = 128  # the kernel takes any size, but reads and writes all matrices n / 16 times; measured up to here
+MANY = 16  # matrices from which a CPU inverts them by blocks
 LEAF = 8  # blocks of this size are eliminated row by row
 
 
@@ -49,7 +51,8 @@ def reflected_resolvent(
 def _fitting(W: Tensor) -> str:
     if W.is_cuda and W.dtype == torch.float32 and W.shape[3] <= LARGEST and find_spec("triton") is not None:
         return "kernel"
-    return "blocks" if capturing() else "lu"
+    many = not W.is_cuda and W.shape[0] >= MANY
+    return "blocks" if many or capturing() else "lu"
 
 
 def real_form(symbol: Tensor) -> Tensor:

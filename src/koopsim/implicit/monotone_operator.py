@@ -29,6 +29,7 @@ from koopsim.errors import KoopsimError
 from koopsim.implicit.circular import Grid, gram, stencil_of, transpose, widen
 from koopsim.implicit.inverse import reflected_resolvent
 from koopsim.implicit.splitting import Storage
+from koopsim.nn.products import stacked
 
 KERNEL = 3
 SCALES = ("exp", "free")
@@ -88,7 +89,7 @@ class Chain:
         for tier, matrix, part in zip(self.tiers, self.matrices, self._parts(y), strict=True):
             if said is not None:
                 part = torch.cat([part, tier.hear(said)], dim=2)
-            out = tier.grid.inverse(torch.bmm(matrix, tier.grid.transform(part)))
+            out = tier.grid.inverse(stacked(matrix, tier.grid.transform(part)))
             said = out[:, :, tier.depth :]
             parts.append(out[:, :, : tier.depth].reshape(tier.size, -1))
         return _joined(parts)
@@ -99,7 +100,7 @@ class Chain:
         for tier, matrix, part in reversed(list(zip(self.tiers, self.matrices, self._parts(y), strict=True))):
             if said is not None:
                 part = torch.cat([part, said], dim=2)
-            out = tier.grid.inverse(torch.bmm(matrix.mT, tier.grid.transform(part)))
+            out = tier.grid.inverse(stacked(matrix.mT, tier.grid.transform(part)))
             said = tier.answer(out[:, :, tier.depth :]) if out.shape[2] > tier.depth else None
             parts.append(out[:, :, : tier.depth].reshape(tier.size, -1))
         return _joined(parts[::-1])
@@ -117,7 +118,7 @@ class Chain:
             spectrum, own = tier.grid.transform(part), matrix
             if matrix.shape[1] > 2 * tier.depth:  # what the tier below hears has to be known
                 own, down = _halves(matrix).split([tier.depth, matrix.shape[1] // 2 - tier.depth], dim=2)
-                own, said = _square(own), tier.grid.inverse(torch.bmm(_square(down), spectrum))
+                own, said = _square(own), tier.grid.inverse(stacked(_square(down), spectrum))
             parts.append(_Unseen.apply(own, spectrum, q_part, tier.grid).reshape(tier.size, -1))
         return _joined(parts)
 
@@ -145,8 +146,8 @@ class _Unseen(torch.autograd.Function):
         if any(ctx.needs_input_grad[:2]):
             with torch.autocast(g.device.type, enabled=False):
                 u = ctx.grid.inverse_transposed(g)
-                to_matrix = torch.bmm(u, spectrum.mT) if ctx.needs_input_grad[0] else None
-                to_spectrum = torch.bmm(matrix.mT, u) if ctx.needs_input_grad[1] else None
+                to_matrix = stacked(u, spectrum.mT) if ctx.needs_input_grad[0] else None
+                to_spectrum = stacked(matrix.mT, u) if ctx.needs_input_grad[1] else None
         return to_matrix, to_spectrum, g, None
 
 
@@ -259,7 +260,7 @@ class MonotoneOperator(nn.Module):
                 K = _square(parts[:, :, d:, :, :d])
                 said = _halves(torch.baddbmm(K, K, R, beta=0.5, alpha=0.5))
                 if heard is not None:
-                    said = torch.cat([said, _halves(torch.bmm(K, heard)) / 2], dim=4)
+                    said = torch.cat([said, _halves(stacked(K, heard)) / 2], dim=4)
                 rows = torch.cat([rows, said], dim=2)
             matrices.append(R if alone else _square(rows).to(dtype or rows.dtype))
         return Chain(self.tiers, tuple(matrices))

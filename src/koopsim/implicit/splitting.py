@@ -25,9 +25,11 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from koopsim.implicit import row_blocks
 from koopsim.implicit.circular import pair
 from koopsim.implicit.info import Info, capturing
 from koopsim.implicit.iteration import EPS, Map
+from koopsim.nn.transforms import on_cpu
 
 CHECK_EVERY = 2
 LAST_LOOKS = 3  # of a captured loop, one step after another
@@ -65,6 +67,10 @@ class Storage:
     w: Places | None = None  # of what T is given; without places a state has the rows it has
     t: Places | None = None  # of what T finds
     tiers: tuple[int, ...] = ()  # rows of each tier, whose residuals are taken one by one; none: the state is one
+
+    def plain(self, like: Tensor) -> bool:
+        """Whether a state is kept as it is."""
+        return not self.paired and self.w is None and self.t is None and self.dtype == like.dtype
 
     def put(self, state: Tensor, places: Places | None) -> Tensor:
         """(D, B) -> (rows, B)"""
@@ -124,12 +130,14 @@ def advance(
     """t -> w, both as stored, or at the `end` -> z; with the t of a step earlier also what moved, and the size.
 
     These are || z - z_before ||^2 and || z ||^2 of each tier, (2, tiers, B), of z before it leaves. On CUDA it is one
-    kernel (`kernels/splitting.py`); this is its twin.
+    kernel (`kernels/splitting.py`), on a CPU it is done in blocks (`row_blocks.py`); this is the twin of both.
     """
     if t.is_cuda and c.dtype == torch.float32 and find_spec("triton") is not None:
         from koopsim.implicit.kernels import splitting as splitting_kernels
 
         return splitting_kernels.advance(t, c, P, storage, reflect, end, before, units)
+    if c.numel() > row_blocks.NUMBERS and storage.plain(c) and on_cpu(t):
+        return row_blocks.advance(t, c, P, storage.tiers, reflect, end, before, units)
     c = c if units is None else c * units.c
     t = storage.get(t, storage.t, c)
     z, sums = P(t + c), None

@@ -4,8 +4,9 @@
 
 PyTorch hands them to MKL, which on AMD's processors leaves AVX-512 alone. oneDNN, the library of its convolutions, does
 not: on a Zen 5 it takes 0.43 to 0.7 of MKL's time, and longer only for small products and for long sums with a small
-result. Which of them takes a product depends on the processor and the shape alone, so that a run that goes on comes to
-the same bits. The readable twin is `F.linear`; tests/nn/test_products.py holds them together.
+result. Which of them takes a product depends on the processor, its threads and the shape alone, so that a run that goes
+on comes to the same bits. The readable twins are `F.linear` and `torch.bmm`; tests/nn/test_products.py holds them
+together.
 """
 
 import functools
@@ -16,11 +17,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from koopsim.nn.transforms import on_cpu
 
 LEAST = 1 << 22  # multiplications of a product: below, asking oneDNN costs more than it saves
+EACH = 1 << 21  # of each product of a stack
+SHARED = 1 << 24  # the same of several threads: MKL gives each whole products, oneDNN has all wait after each one
 WIDE = 1 << 15  # numbers of its result: MKL cuts a long sum for a small result into pieces, oneDNN does not
 
 
@@ -41,6 +45,24 @@ def times(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     return affine(a, b.mT) if out is None else out.copy_(affine(a, b.mT))
 
 
+def stacked(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """a_i b_i: (n, M, K), (n, K, N) -> (n, M, N); written to `out` if there is one, which no gradient goes through."""
+    learnt = torch.is_grad_enabled() and (a.requires_grad or b.requires_grad)
+    if learnt or not _each_for_onednn(a, b):
+        return torch.bmm(a, b, out=out)
+    out = a.new_empty(*a.shape[:2], b.shape[2]) if out is None else out
+    for one, other, into in zip(a.unbind(), b.mT.unbind(), out.unbind(), strict=True):
+        into.copy_(_by_onednn(one, other, None))
+    return out
+
+
+def _each_for_onednn(a: Tensor, b: Tensor) -> bool:
+    if not _for_onednn(a, b) or forward_ad._current_level >= 0 or a.shape[::2] != b.shape[:2]:
+        return False
+    least = EACH if torch.get_num_threads() == 1 else SHARED
+    return a.shape[1] * a.shape[2] * b.shape[2] >= least
+
+
 def products(most: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """`times` and `affine` where none has more than so many multiplications: where all are small, PyTorch's own."""
     return (torch.mm, F.linear) if most < LEAST else (times, affine)
@@ -48,11 +70,14 @@ def products(most: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
 
 def faster(x: Tensor, W: Tensor, outputs: int) -> bool:
     """Whether oneDNN is to take a product: large, in float32, on such a processor, nobody watching, no autocast."""
+    numbers = x.numel() // max(1, x.shape[-1]) * outputs  # of the result
+    return numbers >= WIDE and numbers * x.shape[-1] >= LEAST and _for_onednn(x, W)
+
+
+def _for_onednn(x: Tensor, W: Tensor) -> bool:
     if torch.compiler.is_compiling() or not onednn_is_faster():
         return False
-    numbers = x.numel() // max(1, x.shape[-1]) * outputs  # of the result
-    large = numbers >= WIDE and numbers * x.shape[-1] >= LEAST and x.dtype == W.dtype == torch.float32
-    return large and on_cpu(x) and not torch.is_autocast_enabled("cpu")
+    return x.dtype == W.dtype == torch.float32 and on_cpu(x) and not torch.is_autocast_enabled("cpu")
 
 
 @functools.cache
@@ -81,6 +106,8 @@ def _processor() -> str:
 
 
 def _by_onednn(x: Tensor, W: Tensor, b: Tensor | None) -> Tensor:
+    if not (W.is_contiguous() or W.mT.is_contiguous()):  # with gaps it would take a hundred times as long
+        W = W.contiguous()
     return torch.ops.mkldnn._linear_pointwise(x, W, b, "none", [], "")
 
 
