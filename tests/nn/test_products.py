@@ -184,6 +184,19 @@ def test_a_compiler_is_left_to_it():
     torch.testing.assert_close(torch.compile(stacked, backend="eager", fullgraph=True)(a, b), torch.bmm(a, b))
 
 
+def test_an_export_is_for_every_batch():
+    class Both(torch.nn.Module):
+        def forward(self, x, a):
+            return affine(x, torch.ones(100, 100)), stacked(a, a)
+
+    batch = torch.export.Dim("batch", min=2)
+    given = torch.randn(3, 100), torch.randn(3, 100, 100)
+    program = torch.export.export(Both(), given, dynamic_shapes=({0: batch}, {0: batch}))
+    for count in (2, 500):  # 500 rows would be oneDNN's
+        x, a = torch.randn(count, 100), torch.randn(count, 100, 100)
+        torch.testing.assert_close(program.module()(x, a), (F.linear(x, torch.ones(100, 100)), torch.bmm(a, a)))
+
+
 def test_operations_can_be_counted(onednn):
     x, W = torch.randn(6, 5), torch.randn(4, 5, requires_grad=True)
     with FlopCounterMode(display=False) as counter:

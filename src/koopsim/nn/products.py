@@ -70,8 +70,10 @@ def products(most: int) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
 
 def faster(x: Tensor, W: Tensor, outputs: int) -> bool:
     """Whether oneDNN is to take a product: large, in float32, on such a processor, nobody watching, no autocast."""
+    if not _for_onednn(x, W):  # first: an exporter keeps what it sees compared with a size as a bound of it
+        return False
     numbers = x.numel() // max(1, x.shape[-1]) * outputs  # of the result
-    return numbers >= WIDE and numbers * x.shape[-1] >= LEAST and _for_onednn(x, W)
+    return numbers >= WIDE and numbers * x.shape[-1] >= LEAST
 
 
 def _for_onednn(x: Tensor, W: Tensor) -> bool:
