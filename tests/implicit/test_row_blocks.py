@@ -65,7 +65,7 @@ def test_rows_longer_than_a_block(monkeypatch):
 def test_who_is_taken_in_blocks(monkeypatch):
     monkeypatch.setattr(row_blocks, "NUMBERS", ROWS * B)
     seen = []
-    monkeypatch.setattr(row_blocks, "advance", lambda *given: seen.append(1) or (given[1], None))
+    monkeypatch.setattr(row_blocks.InBlocks, "__call__", lambda self, t, c, before: seen.append(1) or (c, None))
     P = Projection(torch.ones(8, 1), True)
 
     def taken(rows=8, storage=None, t=None):

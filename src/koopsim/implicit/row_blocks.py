@@ -9,6 +9,7 @@ so that sums are always added in the same order. The readable twin is in `splitt
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -20,35 +21,41 @@ if TYPE_CHECKING:
 NUMBERS = 1 << 18  # of a state in a block: a megabyte in float32
 
 
-def advance(
-    t: Tensor,
-    c: Tensor,
-    P: Projection,
-    tiers: tuple[int, ...],
-    reflect: bool,
-    end: bool,
-    before: Tensor | None,
-    units: Units | None,
-) -> tuple[Tensor, Tensor | None]:
+@dataclass(frozen=True, eq=False)
+class InBlocks:
     """t -> w, or at the `end` -> z: (D, B); with the t of a step earlier also the sums of each tier, (2, tiers, B)."""
-    out, sums, start = torch.empty_like(c), [], 0
-    for size in tiers or (len(c),):
-        parts = []
-        for first in range(start, start + size, max(1, NUMBERS // c.shape[1])):
-            rows = slice(first, min(first + max(1, NUMBERS // c.shape[1]), start + size))
-            offset, keep = c[rows] if units is None else c[rows] * units.c, P.keep[rows]
-            z = _projected(t[rows] + offset, keep, P.rectify)
+
+    P: Projection
+    tiers: tuple[int, ...]  # rows of each; none: the state is one
+    reflect: bool
+    end: bool
+    units: Units | None
+
+    def __call__(self, t: Tensor, c: Tensor, before: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        out, sums, start = torch.empty_like(c), [], 0
+        step = max(1, NUMBERS // c.shape[1])
+        for size in self.tiers or (len(c),):
+            end = start + size
+            blocks = [slice(first, min(first + step, end)) for first in range(start, end, step)]
+            parts = [self._block(rows, t, c, before, out) for rows in blocks]
             if before is not None:
-                change = _projected(before[rows] + offset, keep, P.rectify).sub_(z)
-                parts.append(torch.stack([change.square_().sum(0), z.square().sum(0)]))
-            if end:
-                out[rows] = z if units is None else z.mul_(units.z)
-            else:
-                out[rows] = z.mul_(2).sub_(t[rows]) if reflect else z
+                sums.append(torch.stack(parts).sum(0))
+            start = end
+        return out, None if before is None else torch.stack(sums, dim=1)
+
+    def _block(self, rows: slice, t: Tensor, c: Tensor, before: Tensor | None, out: Tensor) -> Tensor:
+        """Written to `out`; its sums, (2, B), or without a look nothing."""
+        P, units, sums = self.P, self.units, out[:0]
+        t, offset, keep = t[rows], c[rows] if units is None else c[rows] * units.c, P.keep[rows]
+        z = _projected(t + offset, keep, P.rectify)
         if before is not None:
-            sums.append(torch.stack(parts).sum(0))
-        start += size
-    return out, None if before is None else torch.stack(sums, dim=1)
+            change = _projected(before[rows] + offset, keep, P.rectify).sub_(z)
+            sums = torch.stack([change.square_().sum(0), z.square().sum(0)])
+        if self.end:
+            out[rows] = z if units is None else z.mul_(units.z)
+        else:
+            out[rows] = z.mul_(2).sub_(t) if self.reflect else z
+        return sums
 
 
 def _projected(v: Tensor, keep: Tensor, rectify: bool) -> Tensor:

@@ -137,7 +137,7 @@ def advance(
 
         return splitting_kernels.advance(t, c, P, storage, reflect, end, before, units)
     if c.numel() > row_blocks.NUMBERS and storage.plain(c) and on_cpu(t):
-        return row_blocks.advance(t, c, P, storage.tiers, reflect, end, before, units)
+        return row_blocks.InBlocks(P, storage.tiers, reflect, end, units)(t, c, before)
     c = c if units is None else c * units.c
     t = storage.get(t, storage.t, c)
     z, sums = P(t + c), None
