@@ -1,6 +1,6 @@
 """A monDEQ on a CPU: in blocks of rows and by oneDNN, and on whole states by PyTorch's own products, in turns.
 
-    python benchmarks/mondeq_turns.py --out results/mondeq-turns-cpu.json         five minutes; quiet cores
+    python benchmarks/mondeq_turns.py --out results/mondeq-turns-cpu.json         # two minutes, quiet cores
 
 A training step at batch 128, and answers at batch 128 and 1. Memory that is freed is kept, as in training.
 """

@@ -229,6 +229,7 @@ def tables() -> dict[Path, dict[str, str]]:
     claims = {"memory": studies.memory(), "starts": studies.starts()}
     peers = {"torchdeq": studies.torchdeq(), "beside-papers": studies.beside_papers()}
     peers |= {"bf16": studies.bf16(), "stacked": studies.stacked(), "pictures-cpu": studies.pictures_on_cpu()}
+    peers |= {"mondeq-cpu": studies.mondeq_on_cpu()}
     places = {"README.md": first, "docs/evidence.md": whole, "docs/latency.md": answers}
     places |= {"docs/claims.md": claims, "docs/speed.md": peers}
     return {

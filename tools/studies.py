@@ -187,3 +187,13 @@ def pictures_on_cpu() -> Table:
         rows.setdefault(name, []).extend([f"{1e3 * row['seconds']['float32']:.0f} ms", *others])
     sides = [f"{side}, threads: {n}" for n in (1, 2) for side in ("float32", "a stack", "bf16", "the paper's code")]
     return Table("pictures-cpu", ["a step", *sides], [[name, *own] for name, own in rows.items()])
+
+
+def mondeq_on_cpu() -> Table:
+    """`mondeq_turns.py`: times as fast as on whole states, and the milliseconds that a step or an answer takes."""
+    called = {"step": "a step, batch 128", "answers": "128 answers", "answer": "an answer"}
+    rows: dict[str, list[str]] = {}
+    for row in read("mondeq-turns-cpu")["rows"]:
+        name = f"{row['model']}: {called[row['what']]}"
+        rows.setdefault(name, []).append(f"{row['times']:.2f} ({1e3 * row['seconds']['ours']:.0f} ms)")
+    return Table("mondeq-cpu", ["times as fast", "threads: 1", "threads: 2"], [[k, *v] for k, v in rows.items()])
