@@ -47,6 +47,9 @@ class Gradients:
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor]:
         raise NotImplementedError
 
+    def _own(self, batch: Batch, member: int = 0) -> Batch:
+        return tuple(t if shared else t[member] for t, shared in zip(batch, self.shared, strict=True))
+
     def cast(self) -> torch.autocast:
         return torch.autocast(self.members.device.type, dtype=self.autocast, enabled=self.autocast is not None)
 
@@ -103,9 +106,6 @@ class Alone(Gradients):
         if self.solver is not None:
             self._add_diagnostics(self.solver)
         return self.counted(loss.reshape(1)), g.unsqueeze(0)
-
-    def _own(self, batch: Batch) -> Batch:
-        return tuple(t if shared else t[0] for t, shared in zip(batch, self.shared, strict=True))
 
     def _add_diagnostics(self, solver: SolverModel) -> None:
         for name, value in solver.diagnostics().items():
@@ -189,10 +189,9 @@ class InTurn(Gradients):
             return self.stacked(batch)
         losses = m.flat.new_zeros(m.size)
         for p in m.going().nonzero().flatten().tolist():
-            own = tuple(t if shared else t[p] for t, shared in zip(batch, self.shared, strict=True))
             named = dict(zip(m.parameters, self.learnt[p], strict=True)) | {n: b[p] for n, b in m.buffers.items()}
             with self.cast():
-                loss = functional_call(self.alone, {f"model.{name}": t for name, t in named.items()}, own)
+                loss = functional_call(self.alone, {f"model.{n}": t for n, t in named.items()}, self._own(batch, p))
             parts = torch.autograd.grad(self.scaled(loss), self.learnt[p], materialize_grads=True)
             torch.cat([part.reshape(-1) for part in parts], out=self.gradient[p])
             losses[p] = loss.detach()
