@@ -169,8 +169,8 @@ class Vmapped(Gradients):
 class InTurn(Gradients):
     """P models one after the other, each by products of its own, which may be oneDNN's (nn/products.py).
 
-    A stack of large models takes 1.1 to 1.8 times as long, a single one as a stack of one 1.2 to 2 times. Many small
-    ones are faster as a stack: which of the two a step is depends on shapes alone.
+    A stack of large models takes 1.4 to 1.9 times as long on AMD's processors (docs/speed.md); many small ones are
+    faster as a stack. Which of the two a step is depends on shapes alone.
     """
 
     def __init__(self, members: Members, loss: Loss, shared: tuple[bool, ...], autocast: torch.dtype | None):
